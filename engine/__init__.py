@@ -1,0 +1,51 @@
+"""Constrained sampling for models that think first: token ids and a grammar in, token ids that obey it after the gate opened out.
+
+Start reading at `llm_engine.py`. The package knows nothing of pydantic models, HTTP or providers; that is `middleware`.
+"""
+
+from __future__ import annotations
+
+from .async_engine import AsyncLLMEngine, RequestStream
+from .config import EngineConfig
+from .errors import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineError,
+    EngineStepError,
+    GrammarCompileError,
+    GrammarError,
+    InvalidGrammarError,
+    InvalidRequestError,
+    ModelLoadError,
+    UnknownModelError,
+    UnsupportedGrammarError,
+)
+from .grammar import GrammarSpec
+from .llm_engine import LLMEngine
+from .model_loader import POCKET_MODEL, resolve_model
+from .sampling_params import SamplingParams
+from .sequence import RequestOutput, StopReason
+
+__all__ = [
+    "POCKET_MODEL",
+    "AsyncLLMEngine",
+    "EngineBusyError",
+    "EngineClosedError",
+    "EngineConfig",
+    "EngineError",
+    "EngineStepError",
+    "GrammarCompileError",
+    "GrammarError",
+    "GrammarSpec",
+    "InvalidGrammarError",
+    "InvalidRequestError",
+    "LLMEngine",
+    "ModelLoadError",
+    "RequestOutput",
+    "RequestStream",
+    "SamplingParams",
+    "StopReason",
+    "UnknownModelError",
+    "UnsupportedGrammarError",
+    "resolve_model",
+]

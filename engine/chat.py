@@ -1,0 +1,115 @@
+"""Messages to prompt ids through the tokenizer's own chat template, and the reasoning family that fits a tokenizer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from reasoning_parsers import ReasoningFamily, TokenMarkers, get_family, list_families
+
+from .errors import InvalidRequestError, ModelLoadError
+
+logger = logging.getLogger(__name__)
+
+
+class ChatFormat:
+    """A tokenizer's chat template together with its reasoning family.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        family: The reasoning family, or None for a model that does not think.
+        markers: Think markers as token ids, or None.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, family_name: str) -> None:
+        self.tokenizer = tokenizer
+        self.family = _pick_family(tokenizer, family_name)
+        self.markers = None if self.family is None else _resolve_markers(tokenizer, self.family)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        thinking: bool | None = None,
+        add_generation_prompt: bool = True,
+        **template_kwargs: Any,
+    ) -> list[int]:
+        """Render messages to prompt ids.
+
+        Args:
+            messages: Mappings with `role` and `content`.
+            thinking: Switch thinking on or off; None leaves the template's default.
+            add_generation_prompt: End with the head of the assistant's turn.
+            template_kwargs: Further variables for the template.
+
+        Raises:
+            InvalidRequestError: No chat template, a message that the template refuses, or a switch that it does not have.
+        """
+        if not self.tokenizer.chat_template:
+            raise InvalidRequestError("this model has no chat template", param="messages", hint="give token ids or text instead")
+        if thinking is not None:
+            template_kwargs |= self._switch(thinking)
+        try:
+            token_ids = self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                add_generation_prompt=add_generation_prompt,
+                tokenize=True,
+                return_dict=False,
+                **template_kwargs,
+            )
+        except Exception as error:  # Jinja's own errors and whatever the template's author raises
+            raise InvalidRequestError(f"the chat template refuses these messages: {error}", param="messages") from error
+        return [int(token_id) for token_id in token_ids]
+
+    def _switch(self, thinking: bool) -> dict[str, bool]:
+        switch = self.family.thinking_switch if self.family is not None else None
+        if switch is not None:
+            return {switch: thinking}
+        if thinking == (self.family is not None):
+            return {}
+        raise InvalidRequestError(
+            f"this model's thinking cannot be switched {'on' if thinking else 'off'}", param="thinking", hint="leave it out"
+        )
+
+
+def _pick_family(tokenizer: PreTrainedTokenizerBase, name: str) -> ReasoningFamily | None:
+    if name == "none":
+        return None
+    return detect_family(tokenizer) if name == "auto" else get_family(name)
+
+
+def detect_family(tokenizer: PreTrainedTokenizerBase) -> ReasoningFamily | None:
+    """Pick the family whose markers are single tokens here and whose switch and turn tokens fit best; None if none fits."""
+    template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
+    scored = [(_fit(family, tokenizer, template), family) for family in list_families()]
+    best = max(scored, key=lambda pair: pair[0], default=(0, None))
+    family = best[1] if best[0] > 0 else None
+    logger.info("reasoning family: %s", family.name if family is not None else "none")
+    return family
+
+
+def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, template: str) -> int:
+    """Score 0 = the markers are not here; each turn token and the switch add one, what should be here and is not takes one."""
+    if _token_to_id(tokenizer, family.end) is None or _token_to_id(tokenizer, family.start) is None:
+        return 0
+    clues = [_token_to_id(tokenizer, text) is not None for text in family.turn_boundaries]
+    clues += [family.thinking_switch in template] if family.thinking_switch is not None else []
+    return max(1, 100 + sum(1 if clue else -1 for clue in clues))
+
+
+def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
+    token_id = tokenizer.convert_tokens_to_ids(text)
+    return None if token_id is None or token_id == tokenizer.unk_token_id else int(token_id)
+
+
+def _resolve_markers(tokenizer: PreTrainedTokenizerBase, family: ReasoningFamily) -> TokenMarkers:
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False))
+
+    try:
+        return TokenMarkers.resolve(family, lambda text: _token_to_id(tokenizer, text), encode)
+    except ValueError as error:
+        raise ModelLoadError(f"the markers of {family.name} are not in this vocabulary: {error}", hint="set family='none'") from error

@@ -1,0 +1,51 @@
+"""What an engine is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Settings of one engine.
+
+    Attributes:
+        model: `pocket-r1`, a folder in the transformers format, or a hub id.
+        device: `auto` (CUDA where there is one, else CPU) or a torch device name.
+        dtype: `auto`, `float32`, `bfloat16` or `float16`. `auto` is the checkpoint's own on CUDA and float32 on the CPU, where
+            bfloat16 logits depend on the batch they were computed in.
+        max_num_seqs: Sequences in one batch, at least 1.
+        max_model_len: Longest prompt plus answer in tokens; None takes what the model declares.
+        max_queue: Requests that may wait (for a grammar or a batch slot) before new ones are refused as busy.
+        family: Name of the reasoning family, `auto`, or `none` for a model that does not think.
+        grammar_workers: Threads that compile grammars; None takes half of the cores, as the scheduler needs its share.
+        grammar_cache_bytes: Cap of the compiled-grammar cache.
+        grammar_timeout_s: A request whose grammar is not compiled by then fails.
+        num_threads: Threads of torch's CPU kernels; None leaves torch's choice.
+    """
+
+    model: str
+    device: str = "auto"
+    dtype: str = "auto"
+    max_num_seqs: int = 16
+    max_model_len: int | None = None
+    max_queue: int = 256
+    family: str = "auto"
+    grammar_workers: int | None = None
+    grammar_cache_bytes: int = 512 * 2**20
+    grammar_timeout_s: float = 60.0
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_queue", "max_model_len", "grammar_workers", "grammar_cache_bytes", "num_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidRequestError(f"{name} must be at least 1, not {value}", param=name)
+        if self.grammar_timeout_s <= 0:
+            raise InvalidRequestError(f"grammar_timeout_s must be positive, not {self.grammar_timeout_s}", param="grammar_timeout_s")
+        if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
+            raise InvalidRequestError(
+                f"dtype {self.dtype!r} is not known", param="dtype", hint="use auto, float32, bfloat16 or float16"
+            )

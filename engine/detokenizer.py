@@ -1,0 +1,59 @@
+"""Token ids to text, piece by piece, never half a character."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+REPLACEMENT = "\ufffd"
+CONTEXT_TOKENS = 6
+"""Tokens decoded again in front of the new ones: tokenizers glue a piece to its neighbours (a leading space, a split character)."""
+MAX_PENDING_TOKENS = 8
+"""A character has at most 4 bytes; text that is still broken after this many tokens is broken for good and is let out."""
+
+
+class IncrementalDetokenizer:
+    """Decode a growing list of token ids.
+
+    The pieces joined are the decoding of all tokens, with special tokens left out. A piece that ends inside a character is held
+    back until the character is whole or `flush` is called.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._context: list[int] = []
+        self._pending: list[int] = []
+
+    def feed(self, token_ids: Sequence[int]) -> str:
+        """Add tokens and give the text that is now certain."""
+        return "".join(self._feed_one(token_id) for token_id in token_ids)
+
+    def flush(self) -> str:
+        """Give what was held back; half a character becomes U+FFFD."""
+        text = self._decode_pending()
+        self._settle()
+        return text
+
+    def _feed_one(self, token_id: int) -> str:
+        self._pending.append(token_id)
+        text = self._decode_pending()
+        if text.endswith(REPLACEMENT) and len(self._pending) < MAX_PENDING_TOKENS:
+            return ""
+        self._settle()
+        return text
+
+    def _decode_pending(self) -> str:
+        before = self._decode(self._context)
+        after = self._decode(self._context + self._pending)
+        return after[len(before) :]
+
+    def _settle(self) -> None:
+        self._context = (self._context + self._pending)[-CONTEXT_TOKENS:]
+        self._pending = []
+
+    def _decode(self, token_ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text

@@ -1,0 +1,19 @@
+"""Constraints: what they are, how they are checked, compiled, and turned into token bitmasks."""
+
+from __future__ import annotations
+
+from .bitmask import apply_token_bitmask_inplace, bitmask_width, new_bitmask
+from .manager import GrammarManager
+from .matcher import CompiledGrammar, GrammarBackend, Matcher
+from .spec import GrammarSpec
+
+__all__ = [
+    "CompiledGrammar",
+    "GrammarBackend",
+    "GrammarManager",
+    "GrammarSpec",
+    "Matcher",
+    "apply_token_bitmask_inplace",
+    "bitmask_width",
+    "new_bitmask",
+]

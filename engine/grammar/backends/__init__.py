@@ -1,0 +1,1 @@
+"""Grammar backends, one module each, imported late."""

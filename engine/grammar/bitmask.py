@@ -1,0 +1,53 @@
+"""Token bitmasks: int32 `(rows, ceil(vocab_size / 32))`, bit 1 = allowed, rows start at 0 (default deny).
+
+Knows nothing of grammars. Bit `i % 32` of word `i // 32` speaks of token id `i`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+BITS_PER_WORD = 32
+
+
+def bitmask_width(vocab_size: int) -> int:
+    """Give the number of int32 words that `vocab_size` columns need."""
+    return (vocab_size + BITS_PER_WORD - 1) // BITS_PER_WORD
+
+
+def new_bitmask(num_rows: int, vocab_size: int, *, pin_memory: bool = False) -> torch.Tensor:
+    """Make a table that denies everything: int32 `(num_rows, ceil(vocab_size / 32))` on the CPU."""
+    return torch.zeros((num_rows, bitmask_width(vocab_size)), dtype=torch.int32, pin_memory=pin_memory)
+
+
+def set_bits_inplace(row: npt.NDArray[np.int32], token_ids: tuple[int, ...]) -> None:
+    """Allow `token_ids` in one row, int32 `(words,)`."""
+    words = row.view(np.uint32)
+    for token_id in token_ids:
+        words[token_id // BITS_PER_WORD] |= np.uint32(1 << (token_id % BITS_PER_WORD))
+
+
+def clear_bits_inplace(row: npt.NDArray[np.int32], token_ids: tuple[int, ...]) -> None:
+    """Deny `token_ids` in one row, int32 `(words,)`."""
+    words = row.view(np.uint32)
+    for token_id in token_ids:
+        words[token_id // BITS_PER_WORD] &= np.uint32(~(1 << (token_id % BITS_PER_WORD)) & 0xFFFFFFFF)
+
+
+def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor, rows: torch.Tensor) -> None:
+    """Set the logits of denied tokens to -inf; rows that are not listed keep their bits.
+
+    Args:
+        logits: float `(num_rows, vocab_size)` on any device; changed in place.
+        bitmask: int32 `(len(rows), words)` on the same device. Columns past `words * 32` are denied.
+        rows: int64 `(len(rows),)` on the same device; `rows[i]` is the logits row that mask row `i` speaks of.
+    """
+    vocab_size = logits.shape[1]
+    shifts = torch.arange(BITS_PER_WORD, dtype=torch.int32, device=bitmask.device)
+    allowed = ((bitmask.unsqueeze(-1) >> shifts) & 1).bool().reshape(bitmask.shape[0], -1)[:, :vocab_size]
+    missing = vocab_size - allowed.shape[1]
+    if missing > 0:
+        allowed = torch.nn.functional.pad(allowed, (0, missing), value=False)
+    logits.index_copy_(0, rows, logits.index_select(0, rows).masked_fill_(~allowed, float("-inf")))

@@ -1,0 +1,184 @@
+"""Walk a JSON schema before anything is compiled: is it valid, can it be satisfied, what will the masks not enforce.
+
+The list of keywords that the masks do not enforce was measured on xgrammar 0.2.9 (`tests/engine/test_schema_check.py`
+proves it against the installed version, in both directions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+
+from ..errors import InvalidGrammarError, UnsupportedGrammarError
+
+MAX_DEPTH = 64
+"""Nesting of schemas beyond which a schema is refused; compilers recurse."""
+
+_SCHEMA_KEYS = (
+    "additionalProperties", "items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties", "additionalItems",
+)  # fmt: skip
+_SCHEMA_LIST_KEYS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_SCHEMA_MAP_KEYS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+
+NEVER_MASKED = frozenset(
+    "not if then else contains minContains maxContains dependentRequired dependentSchemas unevaluatedItems unevaluatedProperties "
+    "uniqueItems multipleOf dependencies".split()
+)
+"""Keywords that the masks never enforce."""
+MASKED_FORMATS = frozenset(
+    "email date time date-time duration ipv4 ipv6 hostname uuid uri uri-reference uri-template json-pointer "
+    "relative-json-pointer".split()
+)
+"""String formats that the masks enforce; others are annotations there."""
+
+
+class Place(NamedTuple):
+    """A subschema, its JSON pointer (`#/...`) and its nesting depth."""
+
+    schema: Any
+    pointer: str
+    depth: int
+
+
+def walk_schemas(schema: Any) -> Iterator[Place]:
+    """Give every subschema with its place, parents before children; data in `const`, `enum`, `default` is not walked.
+
+    Raises:
+        InvalidGrammarError: Nested deeper than `MAX_DEPTH`.
+    """
+    stack = [Place(schema, "#", 0)]
+    while stack:
+        place = stack.pop()
+        yield place
+        if place.depth > MAX_DEPTH:
+            raise InvalidGrammarError(f"the schema is nested deeper than {MAX_DEPTH} levels", pointer=place.pointer)
+        if isinstance(place.schema, Mapping):
+            stack.extend(reversed(list(_children(place))))
+
+
+def _children(place: Place) -> Iterator[Place]:
+    for key, value in place.schema.items():
+        pointer = f"{place.pointer}/{escape_pointer(key)}"
+        if key in _SCHEMA_MAP_KEYS and isinstance(value, Mapping):
+            for name, child in value.items():
+                yield Place(child, f"{pointer}/{escape_pointer(name)}", place.depth + 1)
+        elif key in _SCHEMA_LIST_KEYS and isinstance(value, list):
+            for index, child in enumerate(value):
+                yield Place(child, f"{pointer}/{index}", place.depth + 1)
+        elif key in _SCHEMA_KEYS:
+            yield Place(value, pointer, place.depth + 1)
+
+
+def escape_pointer(key: str) -> str:
+    """Escape one reference token, RFC 6901 section 3 (https://www.rfc-editor.org/rfc/rfc6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def check_schema(schema: Any) -> None:
+    """Refuse a schema that is not valid, that no value satisfies, or that refers outside itself.
+
+    Raises:
+        InvalidGrammarError: With the JSON pointer of the place.
+        UnsupportedGrammarError: A remote reference.
+    """
+    if not isinstance(schema, (Mapping, bool)):
+        raise InvalidGrammarError(f"a JSON schema is an object, not {type(schema).__name__}", pointer="#")
+    places = list(walk_schemas(schema))
+    for place in places:
+        if not isinstance(place.schema, (Mapping, bool)):
+            raise InvalidGrammarError(
+                f"a schema must be an object or a boolean, not {type(place.schema).__name__}", pointer=place.pointer
+            )
+        if isinstance(place.schema, Mapping):
+            _check_reference(schema, place)
+    try:
+        jsonschema_rs.meta.validate(schema)
+        jsonschema_rs.validator_for(schema, validate_formats=True)
+    except jsonschema_rs.ValidationError as error:
+        raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
+    except Exception as error:  # jsonschema-rs raises its own and plain ValueError alike for unusable schemas
+        raise InvalidGrammarError(f"not a usable JSON schema: {error}", pointer="#") from error
+    for place in places:
+        _check_satisfiable(place)
+
+
+def _pointer_of(error: jsonschema_rs.ValidationError) -> str:
+    return "#" + "".join(f"/{escape_pointer(str(part))}" for part in error.instance_path)
+
+
+def _check_reference(root: Any, place: Place) -> None:
+    reference = place.schema.get("$ref")
+    if reference is None:
+        return
+    pointer = f"{place.pointer}/$ref"
+    if not isinstance(reference, str):
+        raise InvalidGrammarError("$ref must be a string", pointer=pointer)
+    if not reference.startswith("#"):
+        raise UnsupportedGrammarError(
+            f"the reference {reference!r} leaves the schema", pointer=pointer, hint="put the schema under $defs; nothing is fetched"
+        )
+    target: Any = root
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, Mapping) and key in target:
+            target = target[key]
+        elif isinstance(target, list) and key.isdigit() and int(key) < len(target):
+            target = target[int(key)]
+        else:
+            raise InvalidGrammarError(f"the reference {reference!r} points to nothing", pointer=pointer)
+
+
+def _check_satisfiable(place: Place) -> None:
+    schema = place.schema
+    if schema is False:
+        if _is_needed(place):
+            raise InvalidGrammarError("no value can satisfy this schema", pointer=place.pointer)
+        return
+    if schema is True:
+        return
+    if "enum" in schema and not schema["enum"]:
+        raise InvalidGrammarError("an empty enum: no value can satisfy it", pointer=place.pointer)
+    for low, high in (("minLength", "maxLength"), ("minItems", "maxItems"), ("minimum", "maximum"), ("minProperties", "maxProperties")):
+        if low in schema and high in schema and schema[low] > schema[high]:
+            raise InvalidGrammarError(f"{low} is larger than {high}: no value can satisfy both", pointer=place.pointer)
+
+
+def _is_needed(place: Place) -> bool:
+    return place.pointer == "#"
+
+
+def unenforced_keywords(schema: Any) -> tuple[str, ...]:
+    """List the JSON pointers of keywords in `schema` that the masks do not enforce."""
+    return tuple(pointer for place in walk_schemas(schema) if isinstance(place.schema, Mapping) for pointer in _unenforced(place))
+
+
+def _unenforced(place: Place) -> Iterator[str]:
+    schema = place.schema
+    keys = [key for key in schema if key in NEVER_MASKED]
+    has_text_rule = "pattern" in schema or schema.get("format") in MASKED_FORMATS
+    if has_text_rule:
+        keys += [key for key in ("minLength", "maxLength") if key in schema]
+    if "pattern" in schema and "format" in schema:
+        keys.append("format")
+    elif "format" in schema and schema["format"] not in MASKED_FORMATS:
+        keys.append("format")
+    if "required" in schema:
+        undeclared = [name for name in schema["required"] if name not in schema.get("properties", {})]
+        keys += ["required"] if undeclared else []
+    if len(schema.get("allOf", ())) > 1:
+        keys.append("allOf")
+    if "oneOf" in schema:
+        keys.append("oneOf")
+    if "anyOf" in schema or "$ref" in schema or "enum" in schema or "const" in schema:
+        keys += [key for key in schema if key in _BESIDE_A_UNION]
+    yield from (f"{place.pointer}/{escape_pointer(key)}" for key in dict.fromkeys(keys))
+
+
+_BESIDE_A_UNION = frozenset(
+    "properties required items prefixItems minItems maxItems minLength maxLength pattern minimum maximum exclusiveMinimum "
+    "exclusiveMaximum additionalProperties patternProperties propertyNames minProperties maxProperties".split()
+)
+"""Assertions that are dropped where they stand beside a keyword that decides the value by itself."""

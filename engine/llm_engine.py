@@ -1,0 +1,316 @@
+"""The engine, top to bottom: admit requests, run steps, hand out what each step brought.
+
+`LLMEngine` belongs to one thread. `AsyncLLMEngine` puts one behind a thread of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import torch
+
+from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate
+
+from .chat import ChatFormat
+from .config import EngineConfig
+from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
+from .grammar import GrammarManager, GrammarSpec
+from .grammar.backends.xgrammar_backend import XGrammarBackend
+from .grammar.vocabulary import read_vocabulary
+from .kv_cache import DenseKVCache
+from .mask import mask_logits
+from .model_loader import LoadedModel, load_model
+from .model_runner import ModelRunner
+from .sampler import sample
+from .sampling_params import SamplingParams
+from .scheduler import Scheduler
+from .sequence import RequestOutput, Sequence, StopReason
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.001
+"""Pause of `generate` while every request waits for its grammar."""
+
+
+class LLMEngine:
+    """Constrained sampling over any causal LM of transformers.
+
+    Args:
+        config: Settings.
+
+    Raises:
+        ModelLoadError: The model cannot be loaded.
+        InvalidRequestError: A setting does not fit the model.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        if config.num_threads is not None:
+            torch.set_num_threads(config.num_threads)
+        self.config = config
+        self._loaded = load_model(config)
+        self._chat = ChatFormat(self._loaded.tokenizer, config.family)
+        self._grammars = _make_grammars(config, self._loaded)
+        self._kv_cache = DenseKVCache(
+            num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
+            num_slots=config.max_num_seqs,
+            max_length=self._loaded.max_model_len,
+            device=self._loaded.device,
+        )
+        self._runner = ModelRunner(self._loaded, self._kv_cache)
+        self._scheduler = Scheduler(
+            self._kv_cache,
+            self._grammars,
+            max_num_seqs=config.max_num_seqs,
+            max_queue=config.max_queue,
+            grammar_timeout_s=config.grammar_timeout_s,
+        )
+        self._sequences: dict[str, Sequence] = {}
+        self._is_closed = False
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._loaded.tokenizer
+
+    @property
+    def family(self) -> ReasoningFamily | None:
+        """The reasoning family in use, or None for a model that does not think."""
+        return self._chat.family
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that prompt and answer together may have."""
+        return self._loaded.max_model_len
+
+    def render(self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any) -> list[int]:
+        """Render messages to prompt ids; see `ChatFormat.render`."""
+        return self._chat.render(messages, thinking=thinking, **template_kwargs)
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: str | SequenceOf[int],
+        sampling_params: SamplingParams | None = None,
+        *,
+        grammar: GrammarSpec | None = None,
+        on_unknown: OnUnknown = "first_token",
+        thinking: bool | None = None,
+        tools_offered: bool = False,
+    ) -> None:
+        """Admit a request; everything that can be wrong with it is said here, before anything is queued.
+
+        Args:
+            request_id: Not in use by an unfinished request.
+            prompt: Ids of the rendered prompt, or its text, which is encoded as it stands, without special tokens added.
+            sampling_params: None is greedy with the default `max_tokens`.
+            grammar: Constraint on the answer, or None for free text. It begins where the thinking ends.
+            on_unknown: What to do when the prompt does not say whether thinking is under way.
+            thinking: The request's own switch, where the prompt does not show it.
+            tools_offered: Whether a tool call may end the thinking.
+
+        Raises:
+            InvalidRequestError: With the parameter's name.
+            UnsupportedGrammarError: The backend cannot compile the constraint.
+            EngineBusyError: The queue is full.
+            EngineClosedError: The engine was closed.
+        """
+        if self._is_closed:
+            raise EngineClosedError("the engine is closed")
+        if request_id in self._sequences:
+            raise InvalidRequestError(f"request {request_id!r} is running already", param="request_id")
+        self._scheduler.check_room()
+        params = sampling_params or SamplingParams()
+        prompt_ids = self._encode(prompt)
+        stop_ids = frozenset(self._loaded.stop_token_ids) | frozenset(params.stop_token_ids)
+        self._check_ids(params.stop_token_ids, "stop_token_ids")
+        if grammar is not None:
+            self._grammars.check(grammar)
+        gate = ReasoningGate(
+            self._chat.markers,
+            on_unknown=on_unknown,
+            thinking_enabled=thinking,
+            tools_offered=tools_offered,
+            max_reasoning_tokens=params.max_reasoning_tokens,
+        )
+        gate.start(prompt_ids)
+        try:
+            _ = gate.reasoning_ended
+        except ValueError as error:
+            raise InvalidRequestError(str(error), param="on_unknown") from error
+        sequence = Sequence(request_id, prompt_ids, params, gate, self._loaded.tokenizer, stop_ids, grammar)
+        self._sequences[request_id] = sequence
+        self._scheduler.add(sequence)
+
+    def step(self) -> list[RequestOutput]:
+        """Run one scheduler step: one forward pass, one token for every running sequence.
+
+        Returns:
+            An output per sequence that got a token or ended; empty while all requests wait for their grammars.
+        """
+        batch, failed = self._scheduler.schedule()
+        outputs = [self._retire(sequence) for sequence in failed]
+        if not batch:
+            return outputs
+        try:
+            logits = self._runner.run(batch)
+            errors = mask_logits(logits, batch)
+            token_ids = self._choose(logits, batch, errors)
+        except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
+            logger.exception("a step failed")
+            return outputs + [self._fail(sequence, error) for sequence in batch]
+        return outputs + [
+            self._advance(sequence, token_id, errors.get(sequence.request_id))
+            for sequence, token_id in zip(batch, token_ids, strict=True)
+        ]
+
+    def abort(self, request_id: str) -> bool:
+        """End a request wherever it stands; False if it is not known (any more). Gives no output."""
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return False
+        sequence.finish("abort")
+        self._forget(sequence)
+        return True
+
+    def has_unfinished(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self._sequences)
+
+    def is_idle(self) -> bool:
+        """Whether a step would have nothing to run: every unfinished request waits for its grammar."""
+        return self._scheduler.num_running == 0
+
+    def generate(
+        self,
+        prompts: SequenceOf[str | SequenceOf[int]],
+        sampling_params: SamplingParams | SequenceOf[SamplingParams] | None = None,
+        *,
+        grammars: GrammarSpec | SequenceOf[GrammarSpec | None] | None = None,
+        on_unknown: OnUnknown = "first_token",
+        thinking: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Run `prompts` together to their ends.
+
+        Args:
+            prompts: Ids or text, as in `add_request`.
+            sampling_params: One for all, or one each.
+            grammars: One for all, or one each; None is free text.
+            on_unknown: As in `add_request`.
+            thinking: As in `add_request`.
+
+        Returns:
+            The last output of each prompt, in their order; a request that failed has `stop_reason == "error"`.
+
+        Raises:
+            EngineError: As `add_request`; then none of these prompts is left in the engine.
+        """
+        params = itertools.repeat(sampling_params) if not isinstance(sampling_params, SequenceOf) else iter(sampling_params)
+        specs = itertools.repeat(grammars) if not isinstance(grammars, SequenceOf) else iter(grammars)
+        request_ids = [f"generate-{next(_GENERATE_IDS)}" for _ in prompts]
+        finals: dict[str, RequestOutput] = {}
+        try:
+            for request_id, prompt, param, spec in zip(request_ids, prompts, params, specs, strict=False):
+                while self._scheduler.num_waiting >= self.config.max_queue:
+                    self._collect(finals)
+                self.add_request(request_id, prompt, param, grammar=spec, on_unknown=on_unknown, thinking=thinking)
+            while not finals.keys() >= set(request_ids):
+                self._collect(finals)
+        finally:
+            for request_id in request_ids:
+                self.abort(request_id)
+        return [finals[request_id] for request_id in request_ids]
+
+    def fail_all(self, error: EngineError) -> list[RequestOutput]:
+        """End every request with `error` and give their last outputs."""
+        return [self._fail(sequence, error) for sequence in list(self._sequences.values())]
+
+    def close(self) -> None:
+        """Abort everything and stop the background threads; calling it twice does nothing more."""
+        self._is_closed = True
+        for request_id in list(self._sequences):
+            self.abort(request_id)
+        self._grammars.close()
+
+    def _collect(self, finals: dict[str, RequestOutput]) -> None:
+        outputs = self.step()
+        finals |= {output.request_id: output for output in outputs if output.finished}
+        if not outputs:
+            _pause()
+
+    def _encode(self, prompt: str | SequenceOf[int]) -> list[int]:
+        if isinstance(prompt, str):
+            prompt = list(self._loaded.tokenizer.encode(prompt, add_special_tokens=False))
+        prompt_ids = list(prompt)
+        if not prompt_ids:
+            raise InvalidRequestError("the prompt is empty", param="prompt")
+        self._check_ids(prompt_ids, "prompt")
+        if len(prompt_ids) >= self.max_model_len:
+            raise InvalidRequestError(
+                f"the prompt has {len(prompt_ids)} tokens; with an answer the model takes {self.max_model_len}", param="prompt"
+            )
+        return prompt_ids
+
+    def _check_ids(self, token_ids: SequenceOf[int], param: str) -> None:
+        wrong = [token_id for token_id in token_ids if not 0 <= token_id < self._loaded.vocab_size]
+        if wrong:
+            raise InvalidRequestError(f"token id {wrong[0]} is not in the vocabulary of {self._loaded.vocab_size}", param=param)
+
+    def _choose(self, logits: torch.Tensor, batch: list[Sequence], errors: dict[str, EngineError]) -> list[int]:
+        """Sample, then put in the ids that a used-up thinking budget forces."""
+        if errors:
+            # These rows have no token; their sequences end below, whatever is drawn here.
+            logits = logits.nan_to_num(neginf=torch.finfo(logits.dtype).min)
+        forced = [sequence.gate.forced_token_id() for sequence in batch]
+        return [drawn if wanted is None else wanted for drawn, wanted in zip(sample(logits, batch), forced, strict=True)]
+
+    def _advance(self, sequence: Sequence, token_id: int, error: EngineError | None) -> RequestOutput:
+        if error is not None:
+            return self._fail(sequence, error)
+        if not sequence.append([token_id]):
+            return self._fail(sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id))
+        reason = self._stop_reason(sequence, token_id)
+        if reason is not None:
+            sequence.finish(reason)
+            return self._retire(sequence, [token_id])
+        return sequence.take_output([token_id])
+
+    def _stop_reason(self, sequence: Sequence, token_id: int) -> StopReason | None:
+        if token_id in sequence.stop_token_ids:
+            return "stop"
+        if len(sequence.token_ids) >= sequence.params.max_tokens or sequence.num_tokens >= self.max_model_len:
+            return "length"
+        return None
+
+    def _fail(self, sequence: Sequence, error: Exception) -> RequestOutput:
+        if not isinstance(error, EngineError):
+            error = EngineStepError(f"the step failed: {error!r}", request_id=sequence.request_id)
+        sequence.finish("error", error)
+        return self._retire(sequence)
+
+    def _retire(self, sequence: Sequence, new_token_ids: list[int] | None = None) -> RequestOutput:
+        self._forget(sequence)
+        return sequence.take_output(new_token_ids or [])
+
+    def _forget(self, sequence: Sequence) -> None:
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.request_id]
+
+
+_GENERATE_IDS = itertools.count()
+
+
+def _pause() -> None:
+    # Only compiles are under way; they need the cores more than this loop does.
+    time.sleep(POLL_S)
+
+
+def _make_grammars(config: EngineConfig, loaded: LoadedModel) -> GrammarManager:
+    vocabulary = read_vocabulary(loaded.tokenizer, vocab_size=loaded.vocab_size, stop_token_ids=loaded.stop_token_ids)
+    return GrammarManager(
+        XGrammarBackend(vocabulary, num_threads=1), num_workers=config.grammar_workers, cache_bytes=config.grammar_cache_bytes
+    )

@@ -1,0 +1,82 @@
+"""Which logits rows the grammars mask, and the masks themselves: the three rulers in one place.
+
+Ruler 1 is the order of the batch, ruler 2 the logits rows (`1 + drafts` per sequence), ruler 3 the rows of the compact mask
+table, which exist for constrained rows only. `row_index` lines them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
+
+import torch
+
+from .errors import EngineError, EngineStepError
+from .grammar import apply_token_bitmask_inplace, new_bitmask
+from .grammar.bitmask import set_bits_inplace
+from .sequence import Sequence
+
+
+class RowSpan(NamedTuple):
+    """Logits rows of one sequence: `num_rows` rows from `first_row`, of which those from `constraint_start` on are masked."""
+
+    first_row: int
+    num_rows: int
+    constraint_start: int
+
+
+def row_index(spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:
+    """Give (position in `spans`, logits row) of every masked row, in the order of the compact table."""
+    return [
+        (position, span.first_row + offset)
+        for position, span in enumerate(spans)
+        for offset in range(min(span.constraint_start, span.num_rows), span.num_rows)
+    ]
+
+
+def mask_logits(logits: torch.Tensor, sequences: list[Sequence]) -> dict[str, EngineError]:
+    """Mask the rows of sequences whose grammar rules their next token; all other logits keep their bits.
+
+    A thinking row of a constrained sequence loses its stop ids only: to stop while thinking is to leave without an answer.
+
+    Args:
+        logits: float32 `(len(sequences), vocab_size)`, changed in place.
+        sequences: One per row.
+
+    Returns:
+        Errors by request id: sequences whose row would have been left with no token at all.
+    """
+    spans = [RowSpan(row, 1, _constraint_start(sequence)) for row, sequence in enumerate(sequences)]
+    index = row_index(spans)
+    failed: dict[str, EngineError] = {}
+    if index:
+        bitmask = new_bitmask(len(index), logits.shape[1], pin_memory=logits.is_cuda)
+        for mask_row, (position, _) in enumerate(index):
+            error = _fill(bitmask, mask_row, sequences[position])
+            if error is not None:
+                failed[sequences[position].request_id] = error
+        kept = [i for i, (position, _) in enumerate(index) if sequences[position].request_id not in failed]
+        rows = torch.tensor([index[i][1] for i in kept], device=logits.device)
+        apply_token_bitmask_inplace(logits, bitmask[kept].to(logits.device, non_blocking=True), rows)
+    _close_other_doors(logits, sequences)
+    return failed
+
+
+def _constraint_start(sequence: Sequence) -> int:
+    return sequence.gate.bounds([]).constraint_start if sequence.matcher is not None else 1
+
+
+def _fill(bitmask: torch.Tensor, mask_row: int, sequence: Sequence) -> EngineError | None:
+    assert sequence.matcher is not None
+    sequence.matcher.fill_bitmask(bitmask, mask_row)
+    if sequence.gate.allows_start and sequence.gate.markers is not None:
+        set_bits_inplace(bitmask.numpy()[mask_row], sequence.gate.markers.start[:1])
+    if not bitmask[mask_row].any():
+        return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
+    return None
+
+
+def _close_other_doors(logits: torch.Tensor, sequences: list[Sequence]) -> None:
+    for row, sequence in enumerate(sequences):
+        if sequence.matcher is not None and sequence.gate.is_thinking:
+            logits[row, sorted(sequence.stop_token_ids)] = float("-inf")

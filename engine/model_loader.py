@@ -1,0 +1,150 @@
+"""Find a model by name and load it and its tokenizer through transformers."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from .config import EngineConfig
+from .errors import InvalidRequestError, ModelLoadError, UnknownModelError
+
+logger = logging.getLogger(__name__)
+
+POCKET_MODEL = "pocket-r1"
+DEFAULT_MAX_MODEL_LEN = 4096
+"""Length taken for a model that declares none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, with what its files say about it.
+
+    Attributes:
+        model: The transformers module, in eval mode, on its device.
+        tokenizer: Its tokenizer.
+        device: Where it computes.
+        vocab_size: Columns of the logits.
+        max_model_len: Tokens a sequence can have.
+        stop_token_ids: Ids that end an answer, from the model config, the generation config and the tokenizer together.
+        cache_argument: Name under which `forward` takes the cache.
+    """
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+    device: torch.device
+    vocab_size: int
+    max_model_len: int
+    stop_token_ids: tuple[int, ...]
+    cache_argument: str
+
+
+def resolve_model(name: str) -> str:
+    """Turn a model name into a folder or a hub id.
+
+    Raises:
+        UnknownModelError: The name looks like a folder and is none, or a plain name that nothing is known by.
+    """
+    if name == POCKET_MODEL:
+        return str(Path(__file__).parent / "pocket" / "model")
+    if Path(name).expanduser().is_dir():
+        return str(Path(name).expanduser())
+    if name.startswith((".", "/", "~")):
+        raise UnknownModelError(f"no folder {name!r}", hint="give a folder that holds config.json and the weights")
+    if name.count("/") != 1:
+        raise UnknownModelError(
+            f"no model is called {name!r}", hint=f"use {POCKET_MODEL}, a folder, or a hub id like Qwen/Qwen3-0.6B"
+        )
+    return name
+
+
+def load_model(config: EngineConfig) -> LoadedModel:
+    """Load weights and tokenizer.
+
+    Raises:
+        UnknownModelError: No such model.
+        ModelLoadError: The files cannot be loaded, or the engine would compute this model wrongly.
+        InvalidRequestError: The device does not exist.
+    """
+    source = resolve_model(config.model)
+    device = _pick_device(config.device)
+    try:
+        model_config = AutoConfig.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
+    except Exception as error:  # transformers raises OSError, ValueError, ImportError and hub errors alike
+        raise ModelLoadError(f"cannot load {config.model!r}: {error}", hint="is it a causal LM in the transformers format?") from error
+    text_config = model_config.get_text_config()
+    max_model_len = _max_model_len(config, text_config)
+    _refuse_what_goes_wrong(text_config, max_model_len)
+    model = model.to(device).eval()
+    vocab_size = model.get_output_embeddings().weight.shape[0]
+    logger.info("loaded %s on %s as %s, %d logits columns", config.model, device, model.dtype, vocab_size)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        device=device,
+        vocab_size=vocab_size,
+        max_model_len=max_model_len,
+        stop_token_ids=_stop_token_ids(model_config, model.generation_config, tokenizer),
+        cache_argument="cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values",
+    )
+
+
+def _pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidRequestError(f"no device {name!r} here", param="device", hint="use auto or cpu") from error
+    return device
+
+
+def _pick_dtype(name: str, device: torch.device) -> torch.dtype | str:
+    if name != "auto":
+        dtype: torch.dtype = getattr(torch, name)
+        return dtype
+    return torch.float32 if device.type == "cpu" else "auto"
+
+
+def _max_model_len(config: EngineConfig, text_config: Any) -> int:
+    declared = getattr(text_config, "max_position_embeddings", None) or DEFAULT_MAX_MODEL_LEN
+    if config.max_model_len is None:
+        return int(declared)
+    if config.max_model_len > declared:
+        raise InvalidRequestError(f"the model is made for {declared} tokens, not {config.max_model_len}", param="max_model_len")
+    return config.max_model_len
+
+
+def _refuse_what_goes_wrong(text_config: Any, max_model_len: int) -> None:
+    kinds = set(getattr(text_config, "layer_types", None) or ["full_attention"])
+    window = getattr(text_config, "sliding_window", None)
+    if kinds == {"full_attention"} and not getattr(text_config, "use_sliding_window", False) and _has_no_window(text_config):
+        return
+    if kinds <= {"full_attention", "sliding_attention"} and window is not None and max_model_len <= window:
+        return
+    if kinds <= {"full_attention", "sliding_attention"}:
+        raise ModelLoadError(
+            "this model's attention slides over a window, which this engine's cache does not follow",
+            hint=f"set max_model_len to {window} or less: up to there sliding and full attention are the same",
+        )
+    raise ModelLoadError(f"layers of kind {', '.join(sorted(kinds))} need a cache that this engine does not have")
+
+
+def _has_no_window(text_config: Any) -> bool:
+    # A model that lists its layers' kinds has said which of them slide; one that does not slides everywhere if it has a window.
+    return bool(getattr(text_config, "layer_types", None)) or getattr(text_config, "sliding_window", None) is None
+
+
+def _stop_token_ids(model_config: Any, generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    ids: set[int] = set()
+    for declared in (model_config.eos_token_id, getattr(generation_config, "eos_token_id", None), tokenizer.eos_token_id):
+        ids |= set(declared if isinstance(declared, (list, tuple)) else [] if declared is None else [declared])
+    return tuple(sorted(ids))
