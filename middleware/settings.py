@@ -1,0 +1,105 @@
+"""The options of one call: their names, defaults and limits.
+
+Knows nothing about what an upstream does with them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict
+
+from .errors import InvalidRequestError
+
+OnUnknown = Literal["first_token", "open", "constrain", "error"]
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Keyword arguments of `generate` and `stream`; see `GenerationSettings` for what they mean."""
+
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    seed: int | None
+    thinking: bool | None
+    max_reasoning_tokens: int | None
+    on_unknown: OnUnknown
+    max_attempts: int
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationSettings:
+    """Options of one call. None means: what the upstream does by itself.
+
+    Attributes:
+        max_tokens: Most tokens written per attempt, thinking included.
+        temperature: 0 or more.
+        top_p: Above 0, up to 1.
+        top_k: 0 or more; 0 means no limit.
+        seed: Seed of the sampler.
+        thinking: Switch the thinking on or off.
+        max_reasoning_tokens: Thinking budget; upstreams that have none say so in `Result.notes`.
+        on_unknown: What to do when the prompt does not say whether the model will think.
+        max_attempts: Tries until an answer must be valid, 1 = no re-ask.
+        timeout_s: Seconds for the whole call, all attempts together; None = the client's.
+        extra: Options of the provider, passed on as they are.
+    """
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    thinking: bool | None = None
+    max_reasoning_tokens: int | None = None
+    on_unknown: OnUnknown = "first_token"
+    max_attempts: int = 3
+    timeout_s: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_range("max_tokens", self.max_tokens, 1, math.inf, whole=True)
+        _check_range("temperature", self.temperature, 0, math.inf)
+        _check_range("top_p", self.top_p, math.nextafter(0, 1), 1)
+        _check_range("top_k", self.top_k, 0, math.inf, whole=True)
+        _check_range("seed", self.seed, -math.inf, math.inf, whole=True)
+        _check_range("max_reasoning_tokens", self.max_reasoning_tokens, 0, math.inf, whole=True)
+        _check_range("max_attempts", self.max_attempts, 1, 100, whole=True)
+        _check_range("timeout_s", self.timeout_s, math.nextafter(0, 1), math.inf)
+        if self.on_unknown not in ("first_token", "open", "constrain", "error"):
+            raise InvalidRequestError(f"on_unknown cannot be {self.on_unknown!r}", param="on_unknown")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> GenerationSettings:
+        """Sort keyword arguments into our own and the provider's.
+
+        Raises:
+            InvalidRequestError: A value is out of range, or a name is nearly one of ours.
+        """
+        own = {name: value for name, value in options.items() if name in _NAMES}
+        extra = {name: value for name, value in options.items() if name not in _NAMES}
+        for name in extra:
+            _check_not_misspelt(name)
+        return cls(**own, extra=extra)
+
+
+_NAMES = frozenset(item.name for item in fields(GenerationSettings)) - {"extra"}
+
+
+def _check_not_misspelt(name: str) -> None:
+    near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85)
+    if near:
+        raise InvalidRequestError(f"there is no option {name!r}", param=name, hint=f"did you mean {near[0]!r}?")
+
+
+def _check_range(param: str, value: float | None, low: float, high: float, *, whole: bool = False) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise InvalidRequestError(f"{param} must be a {'whole ' if whole else ''}number, got {value!r}", param=param)
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{param}={value!r} is out of range", param=param)
