@@ -1,0 +1,46 @@
+"""Where thinking ends: on text (`get_parser`) and on token ids (`ReasoningGate`), for any family that a row describes.
+
+Standard library only. Reading order: `families.py` (the rows), `delimited.py` (text), `gate.py` (token ids).
+"""
+
+from __future__ import annotations
+
+from .base import PromptState, ReasoningDelta, ReasoningParser, ReasoningSplit
+from .delimited import DelimitedParser
+from .errors import (
+    DuplicateFamilyError,
+    InvalidOptionError,
+    MarkerError,
+    ReasoningParserError,
+    UnknownFamilyError,
+    UnknownPromptStateError,
+)
+from .factory import get_parser
+from .families import ReasoningFamily
+from .gate import Bounds, OnUnknown, ReasoningGate
+from .markers import TokenMarkers
+from .registry import FamilyRegistry, get_family, list_families, register_family
+
+__all__ = [
+    "Bounds",
+    "DelimitedParser",
+    "DuplicateFamilyError",
+    "FamilyRegistry",
+    "InvalidOptionError",
+    "MarkerError",
+    "OnUnknown",
+    "PromptState",
+    "ReasoningDelta",
+    "ReasoningFamily",
+    "ReasoningGate",
+    "ReasoningParser",
+    "ReasoningParserError",
+    "ReasoningSplit",
+    "TokenMarkers",
+    "UnknownFamilyError",
+    "UnknownPromptStateError",
+    "get_family",
+    "get_parser",
+    "list_families",
+    "register_family",
+]

@@ -1,0 +1,53 @@
+"""The interface of text parsers: text in, reasoning and content out, for a stream or for a whole text.
+
+A format is a class (`delimited.py` is the one there is so far), a family is a row (`families.py`); `factory.py` puts them
+together. For token ids there is `ReasoningGate` (`gate.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+PromptState = Literal["ended", "open", "unknown"]
+"""What the rendered prompt says of the thinking: over, under way, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """What one piece of text added. Both can be set: the piece may hold the end marker. Markers are in neither."""
+
+    reasoning: str = ""
+    content: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.reasoning or self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningSplit:
+    """A whole text, split. None means that there is nothing of the kind; texts are exact, white space included."""
+
+    reasoning: str | None
+    content: str | None
+
+
+class ReasoningParser(Protocol):
+    """Splits one message. One parser serves one message; it must not be shared."""
+
+    @property
+    def reasoning_ended(self) -> bool:
+        """Whether all text from here on is content."""
+        ...
+
+    def feed(self, text: str) -> ReasoningDelta:
+        """Take the next piece of the output. Any cut of a text gives the same split."""
+        ...
+
+    def finish(self) -> ReasoningDelta:
+        """Say that the output is over and return what was held back. Further calls return an empty delta."""
+        ...
+
+    def split(self, text: str) -> ReasoningSplit:
+        """Split a whole text: feed and finish on a fresh parser with the same settings. Does not change this one."""
+        ...

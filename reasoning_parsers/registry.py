@@ -1,0 +1,98 @@
+"""Families by name: an immutable registry and the default one.
+
+Knows rows (`families.py`) and names, nothing else. Registering gives a new registry, so nothing is ever overwritten and no
+module-level state changes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from .errors import DuplicateFamilyError, UnknownFamilyError
+from .families import FAMILIES, ReasoningFamily
+
+_NUM_NEAR_NAMES = 3
+
+
+class FamilyRegistry:
+    """An immutable table of families, found by name or alias.
+
+    Args:
+        families: The rows, in the order in which `list_families` gives them.
+
+    Raises:
+        DuplicateFamilyError: Two rows claim one name.
+    """
+
+    __slots__ = ("_by_name", "_families")
+
+    def __init__(self, families: Iterable[ReasoningFamily] = ()) -> None:
+        self._families = tuple(families)
+        self._by_name: Mapping[str, ReasoningFamily] = MappingProxyType(_index(self._families))
+
+    def get_family(self, name: str) -> ReasoningFamily:
+        """Return the family of this name or alias; case does not matter, and `-` equals `_`.
+
+        Raises:
+            UnknownFamilyError: There is none. The error lists near names.
+        """
+        key = _normalize(name)
+        family = self._by_name.get(key)
+        if family is None:
+            near = difflib.get_close_matches(key, self._by_name, n=_NUM_NEAR_NAMES)
+            names = tuple(dict.fromkeys(self._by_name[candidate].name for candidate in near))
+            raise UnknownFamilyError(name, names, tuple(row.name for row in self._families))
+        return family
+
+    def register_family(self, family: ReasoningFamily) -> FamilyRegistry:
+        """Return a new registry that also has `family`. Does not change this one.
+
+        Raises:
+            DuplicateFamilyError: A name or alias of `family` is taken.
+        """
+        return FamilyRegistry((*self._families, family))
+
+    def list_families(self) -> tuple[ReasoningFamily, ...]:
+        """Return all rows in order of registration."""
+        return self._families
+
+
+def _index(families: tuple[ReasoningFamily, ...]) -> dict[str, ReasoningFamily]:
+    by_name: dict[str, ReasoningFamily] = {}
+    for family in families:
+        # A set: an alias that only spells the name another way is no clash.
+        for key in sorted({_normalize(name) for name in (family.name, *family.aliases)}):
+            taken = by_name.setdefault(key, family)
+            if taken is not family:
+                raise DuplicateFamilyError(key, taken.name, family.name)
+    return by_name
+
+
+def _normalize(name: str) -> str:
+    return name.strip().lower().replace("-", "_")
+
+
+DEFAULT_REGISTRY = FamilyRegistry(FAMILIES)
+
+
+def get_family(name: str) -> ReasoningFamily:
+    """Return a family of the default registry. See `FamilyRegistry.get_family`."""
+    return DEFAULT_REGISTRY.get_family(name)
+
+
+def register_family(family: ReasoningFamily) -> FamilyRegistry:
+    """Return the default registry plus one family; the default registry itself never changes.
+
+    A family can also be passed directly wherever a name is taken.
+
+    Raises:
+        DuplicateFamilyError: A name or alias of `family` is taken.
+    """
+    return DEFAULT_REGISTRY.register_family(family)
+
+
+def list_families() -> tuple[ReasoningFamily, ...]:
+    """Return the rows of the default registry."""
+    return DEFAULT_REGISTRY.list_families()
