@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from reasoning_parsers import ReasoningFamily, TokenMarkers, get_family, list_families
+from reasoning_parsers import ReasoningFamily, ReasoningParserError, TokenMarkers, get_family, list_families
 
 from .errors import InvalidRequestError, ModelLoadError
 
@@ -78,7 +78,12 @@ class ChatFormat:
 def _pick_family(tokenizer: PreTrainedTokenizerBase, name: str) -> ReasoningFamily | None:
     if name == "none":
         return None
-    return detect_family(tokenizer) if name == "auto" else get_family(name)
+    if name == "auto":
+        return detect_family(tokenizer)
+    try:
+        return get_family(name)
+    except ReasoningParserError as error:
+        raise InvalidRequestError(str(error), param="family") from error
 
 
 def detect_family(tokenizer: PreTrainedTokenizerBase) -> ReasoningFamily | None:
@@ -111,5 +116,5 @@ def _resolve_markers(tokenizer: PreTrainedTokenizerBase, family: ReasoningFamily
 
     try:
         return TokenMarkers.resolve(family, lambda text: _token_to_id(tokenizer, text), encode)
-    except ValueError as error:
+    except ReasoningParserError as error:
         raise ModelLoadError(f"the markers of {family.name} are not in this vocabulary: {error}", hint="set family='none'") from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate
+from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
 
 from .chat import ChatFormat
 from .config import EngineConfig
@@ -140,7 +140,7 @@ class LLMEngine:
         gate.start(prompt_ids)
         try:
             _ = gate.reasoning_ended
-        except ValueError as error:
+        except ReasoningParserError as error:
             raise InvalidRequestError(str(error), param="on_unknown") from error
         sequence = Sequence(request_id, prompt_ids, params, gate, self._loaded.tokenizer, stop_ids, grammar)
         self._sequences[request_id] = sequence

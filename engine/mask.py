@@ -69,8 +69,9 @@ def _constraint_start(sequence: Sequence) -> int:
 def _fill(bitmask: torch.Tensor, mask_row: int, sequence: Sequence) -> EngineError | None:
     assert sequence.matcher is not None
     sequence.matcher.fill_bitmask(bitmask, mask_row)
-    if sequence.gate.allows_start and sequence.gate.markers is not None:
-        set_bits_inplace(bitmask.numpy()[mask_row], sequence.gate.markers.start[:1])
+    start_id = sequence.gate.next_start_id
+    if start_id is not None:
+        set_bits_inplace(bitmask.numpy()[mask_row], (start_id,))
     if not bitmask[mask_row].any():
         return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
     return None

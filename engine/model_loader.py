@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging as hf_logging
 
 from .config import EngineConfig
 from .errors import InvalidRequestError, ModelLoadError, UnknownModelError
@@ -76,7 +79,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
     try:
         model_config = AutoConfig.from_pretrained(source)
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
+        with _without_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
     except Exception as error:  # transformers raises OSError, ValueError, ImportError and hub errors alike
         raise ModelLoadError(f"cannot load {config.model!r}: {error}", hint="is it a causal LM in the transformers format?") from error
     text_config = model_config.get_text_config()
@@ -94,6 +98,18 @@ def load_model(config: EngineConfig) -> LoadedModel:
         stop_token_ids=_stop_token_ids(model_config, model.generation_config, tokenizer),
         cache_argument="cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values",
     )
+
+
+@contextlib.contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    # A library does not draw on its user's terminal; the command line has a progress display of its own.
+    were_enabled = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_enabled:
+            hf_logging.enable_progress_bar()
 
 
 def _pick_device(name: str) -> torch.device:

@@ -19,7 +19,7 @@ class ModelRunner:
         self._loaded = loaded
         self._kv_cache = kv_cache
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def run(self, sequences: list[Sequence]) -> torch.Tensor:
         """Compute all pending tokens of `sequences`.
 

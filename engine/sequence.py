@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
@@ -122,10 +122,11 @@ class Sequence:
 
     def append(self, token_ids: list[int]) -> bool:
         """Commit sampled ids to gate, grammar and text; False if the grammar refused one of them."""
-        grammar_start = self.gate.commit(token_ids).grammar_start
+        # Negative where a start marker of several ids broke off: earlier ids turn out to be content.
+        answer_start = len(self.token_ids) + self.gate.commit(token_ids).grammar_start
         self.token_ids += token_ids
-        self._text.feed(token_ids, grammar_start)
-        answer = token_ids[grammar_start:]
+        self._text.update(self.token_ids)
+        answer = self.token_ids[answer_start:]
         return self.matcher is None or not answer or self.matcher.accept_tokens(answer)
 
     def finish(self, reason: StopReason, error: EngineError | None = None) -> None:
@@ -133,7 +134,7 @@ class Sequence:
         self.status = SequenceStatus.FINISHED
         self.stop_reason = reason
         self.error = error
-        self._text.flush()
+        self._text.flush(self.token_ids)
 
     def take_output(self, new_token_ids: list[int]) -> RequestOutput:
         """Make the output of this step; the deltas are handed out once."""
@@ -162,6 +163,8 @@ class _Channel:
     detokenizer: IncrementalDetokenizer
     text: str = ""
     delta: str = ""
+    # Index after the last generated token that was looked at.
+    num_seen: int = 0
 
     def add(self, piece: str) -> None:
         self.text += piece
@@ -172,40 +175,36 @@ class _Channel:
         return piece
 
 
-@dataclass(slots=True)
 class _SplitText:
-    """Sends each token's text to reasoning or content, as the gate says; markers and stop ids go to neither."""
+    """Text of a sequence by channel, as the gate says; markers and stop ids go to neither."""
 
-    gate: ReasoningGate
-    tokenizer: PreTrainedTokenizerBase
-    stop_token_ids: frozenset[int]
-    reasoning: _Channel = field(init=False)
-    content: _Channel = field(init=False)
-    # Thinking tokens that may still turn out to be part of a marker.
-    _held: list[int] = field(default_factory=list, init=False)
+    def __init__(self, gate: ReasoningGate, tokenizer: PreTrainedTokenizerBase, stop_token_ids: frozenset[int]) -> None:
+        self.reasoning = _Channel(IncrementalDetokenizer(tokenizer))
+        self.content = _Channel(IncrementalDetokenizer(tokenizer))
+        self._gate = gate
+        self._stop_token_ids = stop_token_ids
 
-    def __post_init__(self) -> None:
-        self.reasoning = _Channel(IncrementalDetokenizer(self.tokenizer))
-        self.content = _Channel(IncrementalDetokenizer(self.tokenizer))
+    def update(self, token_ids: list[int]) -> None:
+        """Take what has become certain; `token_ids` are all generated ids, committed to the gate."""
+        self._extend(self.reasoning, token_ids, *self._gate.reasoning_span)
+        content_start = self._gate.reasoning_end_index
+        if content_start is not None:
+            self._extend(self.content, token_ids, content_start, len(token_ids))
 
-    def feed(self, token_ids: list[int], content_start: int) -> None:
-        self._held += token_ids[:content_start]
-        self._release()
-        answer = [token_id for token_id in token_ids[content_start:] if token_id not in self.stop_token_ids]
-        self.content.add(self.content.detokenizer.feed(answer))
-
-    def flush(self) -> None:
-        self._let_out(len(self._held))
+    def flush(self, token_ids: list[int]) -> None:
+        """Let out what was held back: half an end marker is thinking text after all when nothing follows."""
+        if self._gate.is_thinking:
+            self._extend(self.reasoning, token_ids, self._gate.reasoning_span[0], len(token_ids))
         for channel in (self.reasoning, self.content):
             channel.add(channel.detokenizer.flush())
 
     def take(self) -> tuple[str, str]:
+        """Give the deltas of both channels, once."""
         return self.reasoning.take(), self.content.take()
 
-    def _release(self) -> None:
-        raise NotImplementedError
-
-    def _let_out(self, count: int) -> None:
-        text_ids = [token_id for token_id in self._held[:count] if token_id not in self.stop_token_ids]
-        del self._held[:count]
-        self.reasoning.add(self.reasoning.detokenizer.feed(text_ids))
+    def _extend(self, channel: _Channel, token_ids: list[int], first: int, last: int) -> None:
+        start = max(first, channel.num_seen)
+        if last > start:
+            text_ids = [token_id for token_id in token_ids[start:last] if token_id not in self._stop_token_ids]
+            channel.add(channel.detokenizer.feed(text_ids))
+            channel.num_seen = last

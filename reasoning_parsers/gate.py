@@ -180,6 +180,27 @@ class ReasoningGate:
             return 0
         return len(self._states) - (state.phase is Phase.ENDED_IMPLICITLY)
 
+    @property
+    def reasoning_span(self) -> tuple[int, int]:
+        """First and last + 1 of the committed tokens that are certain to be thinking text, markers left out.
+
+        The tail that may still become an end marker, and a head that may still become a start marker, are not certain.
+        """
+        state = self._state()
+        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
+            return 0, 0
+        head_len = len(self._markers.start)
+        first = head_len if state.num_head == head_len else 0
+        last = len(self._states)
+        if state.phase is Phase.ENDED_BY_MARKER:
+            last -= len(self._markers.end)
+        elif state.phase is Phase.ENDED_IMPLICITLY:
+            last -= 1
+        else:
+            last -= max(state.num_end, state.num_head if 0 < state.num_head < head_len else 0)
+        # Below the first if the prompt holds the beginning of the end marker.
+        return first, max(first, last)
+
     def bounds(self, window: Sequence[int]) -> Bounds:
         """Say where the grammar begins in the tokens that come next. Does not change state.
 

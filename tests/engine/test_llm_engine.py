@@ -1,0 +1,371 @@
+"""The engine on a tiny random model: mechanism, not meaning."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from engine import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineConfig,
+    EngineStepError,
+    GrammarCompileError,
+    GrammarSpec,
+    InvalidRequestError,
+    LLMEngine,
+    RequestOutput,
+    SamplingParams,
+    UnsupportedGrammarError,
+)
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["x", "yy"]}, "ok": {"type": "boolean"}},
+    "required": ["kind", "ok"],
+    "additionalProperties": False,
+}
+SPEC = GrammarSpec.from_json_schema(SCHEMA)
+TEXTS = ("3 lamps at 4.50", "two chairs for 15 euros, please", "a", "Shipping is free. Take 10% off.\nOrder number 7.")
+
+
+def prompt(engine: LLMEngine, text: str, *, thinking: bool = True) -> list[int]:
+    return engine.render([{"role": "user", "content": text}], thinking=thinking)
+
+
+def run_to_end(engine: LLMEngine) -> dict[str, RequestOutput]:
+    finals: dict[str, RequestOutput] = {}
+    while engine.has_unfinished():
+        finals |= {output.request_id: output for output in engine.step() if output.finished}
+    return finals
+
+
+def reference(model: Any, prompt_ids: list[int], max_tokens: int) -> list[int]:
+    out = model.generate(torch.tensor([prompt_ids]), max_new_tokens=max_tokens, do_sample=False)
+    ids: list[int] = out[0, len(prompt_ids) :].tolist()
+    return ids
+
+
+def test_greedy_equals_transformers_alone(tiny_engine: LLMEngine, tiny_model: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
+    for text in TEXTS:
+        ids = prompt(tiny_engine, text)
+        [output] = tiny_engine.generate([ids], SamplingParams(max_tokens=40))
+        assert output.token_ids == reference(model, ids, 40)
+
+
+def test_greedy_equals_transformers_in_a_mixed_batch(tiny_engine: LLMEngine, tiny_model: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
+    prompts = [prompt(tiny_engine, text) for text in TEXTS for _ in range(2)]
+    grammars = [None, SPEC] * len(TEXTS)
+    outputs = tiny_engine.generate(prompts, SamplingParams(max_tokens=40, max_reasoning_tokens=7), grammars=grammars)
+    free = [SamplingParams(max_tokens=40) for _ in TEXTS]
+    mixed = tiny_engine.generate(prompts, [p for f in free for p in (f, SamplingParams(max_tokens=40))], grammars=grammars)
+    for ids, output in zip(prompts[::2], mixed[::2], strict=True):
+        assert output.token_ids == reference(model, ids, 40)
+    for output in outputs[1::2]:
+        assert output.stop_reason == "stop"
+        jsonschema_rs.validate(SCHEMA, json.loads(output.content))
+
+
+def test_requests_that_join_and_leave_do_not_disturb_each_other(tiny_engine: LLMEngine, tiny_model: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
+    ids = [prompt(tiny_engine, text) for text in TEXTS * 3]
+    finals: dict[str, RequestOutput] = {}
+    for number, prompt_ids in enumerate(ids):
+        tiny_engine.add_request(str(number), prompt_ids, SamplingParams(max_tokens=5 + 4 * number))
+        finals |= {output.request_id: output for output in tiny_engine.step() if output.finished}
+        if number == 6:
+            assert tiny_engine.abort("4")
+    finals |= run_to_end(tiny_engine)
+    assert finals.keys() == {str(number) for number in range(12)} - {"4"}
+    for number, output in finals.items():
+        assert output.token_ids == reference(model, ids[int(number)], 5 + 4 * int(number)), number
+
+
+def test_cache_grows_past_its_first_length(tiny_engine: LLMEngine, tiny_model: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
+    ids = prompt(tiny_engine, "lamp " * 60)
+    outputs = tiny_engine.generate([ids, prompt(tiny_engine, "a")], SamplingParams(max_tokens=300))
+    assert outputs[0].token_ids == reference(model, ids, 300)[: len(outputs[0].token_ids)]
+    assert len(outputs[0].token_ids) + len(ids) > 256
+
+
+def test_answer_begins_where_the_thinking_ends(tiny_engine: LLMEngine) -> None:
+    end = tiny_engine.tokenizer.convert_tokens_to_ids("</think>")
+    for params in (SamplingParams(max_tokens=60, max_reasoning_tokens=9), SamplingParams(max_tokens=60, max_reasoning_tokens=9, temperature=1.0, seed=3)):
+        [output] = tiny_engine.generate([prompt(tiny_engine, "x")], params, grammars=SPEC)
+        assert output.token_ids[9] == end
+        assert output.num_reasoning_tokens == 9
+        assert output.reasoning_ended is True
+        jsonschema_rs.validate(SCHEMA, json.loads(output.content))
+        assert "think>" not in output.content + output.reasoning
+
+
+def test_thinking_rows_are_bit_identical_to_an_unconstrained_run(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine import llm_engine
+
+    seen: list[torch.Tensor] = []
+    stop_ids = list(tiny_engine._loaded.stop_token_ids)
+    real = llm_engine.sample
+
+    def spy(logits: torch.Tensor, sequences: Any) -> list[int]:
+        seen.append(logits.clone())
+        return real(logits, sequences)
+
+    monkeypatch.setattr(llm_engine, "sample", spy)
+    prompts = [prompt(tiny_engine, text) for text in TEXTS]
+    runs = []
+    for grammars in ([None] * 4, [SPEC, None, SPEC, SPEC]):
+        seen.clear()
+        tiny_engine._grammars.request(SPEC).result()
+        tiny_engine._grammars.release(SPEC)
+        tiny_engine.generate(prompts, SamplingParams(max_tokens=12, max_reasoning_tokens=20), grammars=grammars)
+        runs.append(list(seen))
+    keep = [column for column in range(runs[0][0].shape[1]) if column not in stop_ids]
+    assert len(runs[0]) == len(runs[1]) == 12
+    for free, constrained in zip(*runs, strict=True):
+        assert torch.equal(free[:, keep], constrained[:, keep])
+        assert torch.isinf(constrained[[0, 2, 3]][:, stop_ids]).all()
+        assert torch.equal(free[1], constrained[1])
+
+
+def test_B2_thinking_off_is_constrained_from_the_first_token(tiny_engine: LLMEngine) -> None:
+    [output] = tiny_engine.generate([prompt(tiny_engine, "x", thinking=False)], SamplingParams(max_tokens=40), grammars=SPEC)
+    assert output.reasoning == ""
+    jsonschema_rs.validate(SCHEMA, json.loads(output.content))
+
+
+def test_B28_thinking_that_never_ends_is_a_length_stop_without_an_answer(tiny_engine: LLMEngine) -> None:
+    [output] = tiny_engine.generate([prompt(tiny_engine, "x")], SamplingParams(max_tokens=15), grammars=SPEC)
+    assert output.stop_reason == "length"
+    assert output.reasoning_ended is False
+    assert output.content == ""
+    assert output.num_reasoning_tokens == 15
+
+
+def test_unknown_prompt_state_is_decided_by_the_policy(tiny_engine: LLMEngine) -> None:
+    ids = tiny_engine.tokenizer.encode("3 lamps", add_special_tokens=False)
+    start = tiny_engine.tokenizer.convert_tokens_to_ids("<think>")
+    params = SamplingParams(max_tokens=40, max_reasoning_tokens=4)
+    [constrained] = tiny_engine.generate([ids], params, grammars=SPEC, on_unknown="constrain")
+    assert constrained.num_reasoning_tokens == 0
+    jsonschema_rs.validate(SCHEMA, json.loads(constrained.content))
+    [opened] = tiny_engine.generate([ids], params, grammars=SPEC, on_unknown="open")
+    assert opened.num_reasoning_tokens == 4
+    jsonschema_rs.validate(SCHEMA, json.loads(opened.content))
+    [first] = tiny_engine.generate([ids], params, grammars=SPEC)
+    assert first.token_ids[0] == start or first.num_reasoning_tokens == 0
+    jsonschema_rs.validate(SCHEMA, json.loads(first.content))
+    with pytest.raises(InvalidRequestError) as caught:
+        tiny_engine.generate([ids], params, grammars=SPEC, on_unknown="error")
+    assert caught.value.param == "on_unknown"
+
+
+@pytest.mark.parametrize(
+    ("bad", "param"),
+    [([], "prompt"), ([0, 99999], "prompt"), ([-1], "prompt"), ([1] * 512, "prompt")],
+    ids=["empty", "beyond-the-vocabulary", "negative", "too-long"],
+)
+def test_admission_names_the_parameter(tiny_engine: LLMEngine, bad: list[int], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        tiny_engine.add_request("bad", bad)
+    assert caught.value.param == param
+    assert not tiny_engine.has_unfinished()
+
+
+def test_request_id_in_use_is_refused(tiny_engine: LLMEngine) -> None:
+    tiny_engine.add_request("a", [1, 2])
+    with pytest.raises(InvalidRequestError):
+        tiny_engine.add_request("a", [1, 2])
+
+
+def test_length_stops_at_the_models_limit(tiny_engine: LLMEngine) -> None:
+    [output] = tiny_engine.generate([[5] * 500], SamplingParams(max_tokens=100))
+    assert output.stop_reason in ("length", "stop")
+    assert len(output.token_ids) <= 12
+
+
+def test_request_stop_ids_end_the_answer(tiny_engine: LLMEngine) -> None:
+    ids = prompt(tiny_engine, "a")
+    [free] = tiny_engine.generate([ids], SamplingParams(max_tokens=10))
+    [stopped] = tiny_engine.generate([ids], SamplingParams(max_tokens=10, stop_token_ids=(free.token_ids[4],)))
+    assert stopped.stop_reason == "stop"
+    assert stopped.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[4]) + 1]
+
+
+def test_full_queue_is_busy(tiny_model: Path) -> None:
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=1, max_queue=2))
+    engine.add_request("a", [1])
+    engine.add_request("b", [1])
+    with pytest.raises(EngineBusyError) as caught:
+        engine.add_request("c", [1])
+    assert caught.value.retryable
+    engine.close()
+
+
+def test_generate_of_more_prompts_than_the_queue_holds(tiny_model: Path) -> None:
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=2, max_queue=2))
+    outputs = engine.generate([[1, number + 2] for number in range(9)], SamplingParams(max_tokens=3))
+    assert [output.prompt_token_ids[1] for output in outputs] == list(range(2, 11))
+    engine.close()
+
+
+def test_closed_engine_refuses(tiny_model: Path) -> None:
+    engine = LLMEngine(EngineConfig(model=str(tiny_model)))
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineClosedError):
+        engine.add_request("a", [1])
+
+
+class HeldBackend:
+    """Compiles when it is let; optionally fails."""
+
+    name = "held"
+
+    def __init__(self, inner: Any, error: Exception | None = None) -> None:
+        self.inner = inner
+        self.error = error
+        self.gate = threading.Event()
+        self.num_calls = 0
+
+    def check(self, spec: GrammarSpec) -> None:
+        self.inner.check(spec)
+
+    def compile(self, spec: GrammarSpec) -> Any:
+        self.num_calls += 1
+        assert self.gate.wait(20)
+        if self.error is not None:
+            raise self.error
+        return self.inner.compile(spec)
+
+
+def hold(engine: LLMEngine, error: Exception | None = None) -> HeldBackend:
+    backend = HeldBackend(engine._grammars._backend, error)
+    engine._grammars._backend = backend
+    return backend
+
+
+def test_slow_compile_holds_nobody_up(tiny_engine: LLMEngine) -> None:
+    backend = hold(tiny_engine)
+    tiny_engine.add_request("slow", prompt(tiny_engine, "x", thinking=False), SamplingParams(max_tokens=40), grammar=SPEC)
+    tiny_engine.add_request("free", prompt(tiny_engine, "y"), SamplingParams(max_tokens=6))
+    finished: list[str] = []
+    while "free" not in finished:
+        finished += [output.request_id for output in tiny_engine.step() if output.finished]
+    assert tiny_engine._kv_cache.num_free_slots == 8
+    backend.gate.set()
+    jsonschema_rs.validate(SCHEMA, json.loads(run_to_end(tiny_engine)["slow"].content))
+
+
+def test_fifty_requests_with_one_schema_compile_once(tiny_engine: LLMEngine) -> None:
+    backend = hold(tiny_engine)
+    ids = prompt(tiny_engine, "x", thinking=False)
+    for number in range(50):
+        spec = GrammarSpec.from_json_schema(json.dumps(SCHEMA))
+        tiny_engine.add_request(str(number), ids, SamplingParams(max_tokens=40), grammar=spec)
+    backend.gate.set()
+    assert len(run_to_end(tiny_engine)) == 50
+    tiny_engine.generate([ids], SamplingParams(max_tokens=40), grammars=SPEC)
+    assert backend.num_calls == 1
+
+
+@pytest.mark.parametrize("case", ["E3", "E4"])
+def test_failed_compile_ends_its_request_only(tiny_engine: LLMEngine, case: str) -> None:
+    backend = hold(tiny_engine, RuntimeError("boom"))
+    backend.gate.set()
+    tiny_engine.add_request("bad", prompt(tiny_engine, "x"), grammar=SPEC)
+    tiny_engine.add_request("good", prompt(tiny_engine, "y"), SamplingParams(max_tokens=5))
+    finals = run_to_end(tiny_engine)
+    assert finals["bad"].stop_reason == "error"
+    assert isinstance(finals["bad"].error, GrammarCompileError)
+    assert finals["good"].error is None
+    assert len(finals["good"].token_ids) == 5
+
+
+def test_compile_that_takes_too_long_ends_its_request(tiny_model: Path) -> None:
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), grammar_timeout_s=0.05))
+    backend = hold(engine)
+    engine.add_request("slow", [1, 2], grammar=SPEC)
+    output = run_to_end(engine)["slow"]
+    assert isinstance(output.error, GrammarCompileError)
+    assert output.error.retryable
+    backend.gate.set()
+    engine.close()
+
+
+def test_abort_while_waiting_for_a_grammar(tiny_engine: LLMEngine) -> None:
+    backend = hold(tiny_engine)
+    tiny_engine.add_request("slow", [1, 2], grammar=SPEC)
+    tiny_engine.step()
+    assert tiny_engine.abort("slow")
+    assert not tiny_engine.abort("slow")
+    assert not tiny_engine.has_unfinished()
+    backend.gate.set()
+
+
+def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    class DenyAll:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
+            bitmask[row] = 0
+
+    tiny_engine._grammars.request(SPEC).result()
+    ids = prompt(tiny_engine, "x", thinking=False)
+    tiny_engine.add_request("bad", ids, grammar=SPEC)
+    tiny_engine.add_request("good", ids, SamplingParams(max_tokens=40), grammar=SPEC)
+    tiny_engine.step()
+    bad = tiny_engine._sequences["bad"]
+    bad.matcher = DenyAll(bad.matcher)  # type: ignore[assignment]
+    finals = run_to_end(tiny_engine)
+    assert isinstance(finals["bad"].error, EngineStepError)
+    assert finals["bad"].error.request_id == "bad"
+    jsonschema_rs.validate(SCHEMA, json.loads(finals["good"].content))
+
+
+def test_failing_forward_ends_the_batch_not_the_engine(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(batch: Any) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tiny_engine._runner, "run", fail)
+        [output] = tiny_engine.generate([[1, 2]])
+    assert isinstance(output.error, EngineStepError)
+    [after] = tiny_engine.generate([[1, 2]], SamplingParams(max_tokens=3))
+    assert len(after.token_ids) == 3
+    assert tiny_engine._kv_cache.num_free_slots == 8
+
+
+def test_schema_that_the_backend_refuses_is_refused_at_admission(tiny_engine: LLMEngine) -> None:
+    spec = GrammarSpec.from_json_schema({"$ref": "#"})
+    with pytest.raises(UnsupportedGrammarError):
+        tiny_engine.add_request("a", [1], grammar=spec)
+    assert not tiny_engine.has_unfinished()
+
+
+def test_seeded_sampling_does_not_depend_on_the_batch(tiny_engine: LLMEngine) -> None:
+    ids = [prompt(tiny_engine, text) for text in TEXTS]
+    params = [SamplingParams(max_tokens=20, temperature=1.0, seed=seed) for seed in range(4)]
+    together = tiny_engine.generate(ids, params)
+    alone = [tiny_engine.generate([i], [p])[0] for i, p in zip(ids, params, strict=True)]
+    assert [output.token_ids for output in together] == [output.token_ids for output in alone]
+
+
+def test_deltas_join_to_the_texts(tiny_engine: LLMEngine) -> None:
+    tiny_engine.add_request("a", prompt(tiny_engine, "x"), SamplingParams(max_tokens=60, max_reasoning_tokens=20), grammar=SPEC)
+    outputs: list[RequestOutput] = []
+    while tiny_engine.has_unfinished():
+        outputs += tiny_engine.step()
+    assert "".join(output.reasoning_delta for output in outputs) == outputs[-1].reasoning
+    assert "".join(output.content_delta for output in outputs) == outputs[-1].content
+    assert [i for output in outputs for i in output.new_token_ids] == outputs[-1].token_ids

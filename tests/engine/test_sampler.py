@@ -1,0 +1,86 @@
+"""Sampling against a plain NumPy reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from engine import InvalidRequestError, SamplingParams
+from engine.sampler import sample
+
+
+@dataclass
+class Row:
+    params: SamplingParams
+    generator: torch.Generator
+
+
+def make_row(seed: int = 0, **options: float) -> Row:
+    params = SamplingParams(seed=seed, **options)  # type: ignore[arg-type]
+    return Row(params, torch.Generator().manual_seed(seed))
+
+
+def draw(logits: torch.Tensor, rows: list[Row]) -> list[int]:
+    return sample(logits, rows)  # type: ignore[arg-type]
+
+
+def reference_support(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> set[int]:
+    order = np.argsort(-logits, kind="stable")
+    order = order[:top_k] if top_k else order
+    weights = np.exp((logits[order] - logits[order].max()) / temperature)
+    weights /= weights.sum()
+    kept, reached = [], 0.0
+    for token_id, weight in zip(order, weights, strict=True):
+        if reached >= top_p and kept:
+            break
+        kept.append((int(token_id), weight))
+        reached += weight
+    return {token_id for token_id, weight in kept if weight > 0}
+
+
+def test_greedy_takes_the_largest() -> None:
+    logits = torch.tensor([[0.0, 3.0, 1.0], [5.0, -1.0, float("-inf")]])
+    assert draw(logits, [make_row(), make_row()]) == [1, 0]
+
+
+@pytest.mark.parametrize(("top_k", "top_p", "temperature"), [(0, 1.0, 1.0), (3, 1.0, 0.7), (0, 0.6, 1.0), (4, 0.5, 2.0), (1, 0.01, 1.0)])
+def test_sampling_stays_in_the_support_and_reaches_all_of_it(top_k: int, top_p: float, temperature: float) -> None:
+    logits = torch.tensor([[1.0, 0.5, 0.2, 0.9, float("-inf"), -0.3, 0.1]])
+    row = make_row(temperature=temperature, top_k=top_k, top_p=top_p)
+    drawn = {draw(logits, [row])[0] for _ in range(600)}
+    assert drawn == reference_support(logits[0].numpy(), temperature, top_k, top_p)
+
+
+def test_sampling_follows_the_distribution() -> None:
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
+    row = make_row(temperature=1.0)
+    counts = np.bincount([draw(logits, [row])[0] for _ in range(4000)], minlength=3) / 4000
+    assert np.abs(counts - [0.5, 0.3, 0.2]).max() < 0.03
+
+
+def test_seeded_tokens_do_not_depend_on_the_batch() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, 50)
+    alone = [draw(logits[i : i + 1], [make_row(seed=i, temperature=1.0)])[0] for i in range(6)]
+    together = draw(logits, [make_row(seed=i, temperature=1.0) for i in range(6)])
+    assert together == alone
+
+
+def test_denied_tokens_are_never_drawn_even_with_top_k_beyond_the_rest() -> None:
+    logits = torch.full((1, 40), float("-inf"))
+    logits[0, 7] = -3.0
+    assert {draw(logits, [make_row(seed=i, temperature=1.5, top_k=20)])[0] for i in range(50)} == {7}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_tokens", 0), ("max_tokens", True), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.1),
+     ("top_k", -1), ("seed", -1), ("stop_token_ids", (-2,)), ("max_reasoning_tokens", -1), ("max_reasoning_tokens", 1.5)],
+)  # fmt: skip
+def test_sampling_params_name_the_wrong_one(name: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**{name: value})  # type: ignore[arg-type]
+    assert caught.value.param == name
