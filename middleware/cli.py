@@ -1,0 +1,207 @@
+"""The command line `thinkgate`: reads the arguments, calls one module of `commands/`, prints errors.
+
+Uses argparse, so that `--help` and every error work in an installation without extras. Each command imports what it needs when
+it runs. Exit codes: 0 done, 1 no valid answer or no model, 2 a wrong call, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from .client import Client
+from .errors import InvalidRequestError, MiddlewareError
+
+DEFAULT_MODEL = "local/pocket-r1"
+
+_DESCRIPTION = """\
+Put a schema in, get a validated object out, from a model that thinks first. The constraint starts exactly
+where the thinking ends, so the model reasons freely and still cannot answer with anything but your object.
+"""
+
+_EPILOG = f"""\
+try it:
+  thinkgate demo                                  watch a small model think and answer (runs offline)
+  thinkgate generate "3 lamps at 4.50 EUR each"   free text from the same model
+  thinkgate generate --schema order.json --stream < order.txt
+  thinkgate serve --port 8000                     OpenAI-compatible server; point any OpenAI client at it
+
+models:
+  {DEFAULT_MODEL}             ships with the package
+  local/FOLDER or local/HUB-ID   any causal language model that transformers loads
+  openai/..., hosted_vllm/..., ollama/..., ...    any litellm model string, with --base-url for your own server
+
+`thinkgate COMMAND --help` tells more about a command.
+"""
+
+_GENERATE_EPILOG = """\
+The answer goes to standard output and nothing else does, so it can be piped. With --stream the thinking and the growing
+object are drawn on standard error meanwhile.
+
+examples:
+  thinkgate generate --schema order.json "two chairs at 15 euros, shipping 5"
+  thinkgate generate --schema shop.types:Order --json < order.txt | jq .output.total
+  thinkgate generate --model hosted_vllm/qwen3 --base-url http://localhost:8001/v1 --schema order.json - < order.txt
+"""
+
+_SERVE_EPILOG = """\
+Paths: /v1/chat/completions (plain and streamed), /v1/models, /health. Clients ask for an object with response_format and
+find the thinking in reasoning_content.
+
+examples:
+  thinkgate serve
+  thinkgate serve --model local/pocket-r1 --model big=hosted_vllm/qwen3 --base-url http://localhost:8001/v1
+  THINKGATE_API_KEYS=secret thinkgate serve --host 0.0.0.0
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    arguments = build_parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO if arguments.verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        exit_code = _COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
+    except MiddlewareError as error:
+        _print_error(error)
+        return 2 if isinstance(error, InvalidRequestError) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return exit_code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Give the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="thinkgate", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"thinkgate {metadata.version('thinkgate')}")
+    parser.add_argument("--verbose", action="store_true", help="log what happens to standard error (never prompts or answers)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    _add_generate(commands)
+    _add_serve(commands)
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="which model (default: %(default)s)")
+    parser.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for models that are not local")
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = commands.add_parser("demo", help="watch a model think about written orders and answer with validated objects")
+    _add_model(demo)
+    demo.add_argument("--count", type=int, default=5, metavar="N", help="how many orders (default: %(default)s)")
+    demo.add_argument(
+        "--json", action="store_true", help="print one JSON object a line instead: output, reasoning, valid, usage, ..."
+    )
+
+
+def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    generate = commands.add_parser(
+        "generate",
+        help="answer one prompt, as an object if a schema is given",
+        epilog=_GENERATE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    generate.add_argument("prompt", nargs="?", help="the prompt; `-` or nothing reads standard input")
+    generate.add_argument("--schema", metavar="WHAT", help="a JSON schema file, or module:Class of a pydantic model or type")
+    _add_model(generate)
+    shape = generate.add_mutually_exclusive_group()
+    shape.add_argument("--stream", action="store_true", help="draw the thinking and the growing object on standard error")
+    shape.add_argument("--json", action="store_true", help="print one line of JSON: output, reasoning, valid, usage, ...")
+    generate.add_argument(
+        "--max-tokens", type=int, default=1024, metavar="N", help="most tokens, thinking included (default: %(default)s)"
+    )
+    generate.add_argument("--max-reasoning-tokens", type=int, metavar="N", help="most tokens of thinking")
+    generate.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token each time")
+    generate.add_argument("--seed", type=int, metavar="N", help="seed of the sampler")
+    generate.add_argument(
+        "--thinking", action=argparse.BooleanOptionalAction, help="switch thinking on or off (default: the model's)"
+    )
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="run an OpenAI-compatible server",
+        epilog=_SERVE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument(
+        "--model",
+        action="append",
+        metavar="[NAME=]MODEL",
+        help=f"a model to serve, under the name that clients use; may be repeated (default: {DEFAULT_MODEL})",
+    )
+    serve.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for models that are not local")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    serve.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
+    serve.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="API keys, one a line; more come from THINKGATE_API_KEYS (commas between)",
+    )
+    serve.add_argument("--max-concurrency", type=int, metavar="N", help="requests in work at once; more get 503 (default: 64)")
+    serve.add_argument("--timeout-s", type=float, metavar="S", help="seconds for one request (default: 600)")
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from .commands import demo
+
+    with Client(arguments.model, base_url=arguments.base_url) as client:
+        return demo.run(client, count=arguments.count, as_json=arguments.json)
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    from .commands import generate
+
+    prompt = generate.read_prompt(arguments.prompt)
+    output_type = generate.load_output_type(arguments.schema) if arguments.schema else None
+    names = ("max_tokens", "max_reasoning_tokens", "temperature", "seed", "thinking")
+    options = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    with Client(arguments.model, base_url=arguments.base_url) as client:
+        return generate.run(
+            client, prompt, output_type=output_type, stream=arguments.stream, as_json_line=arguments.json, options=options
+        )
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from .commands import serve
+
+    options = serve.ServeOptions(
+        models=arguments.model or [DEFAULT_MODEL],
+        host=arguments.host,
+        port=arguments.port,
+        base_url=arguments.base_url,
+        key_file=arguments.api_key_file,
+        max_concurrency=arguments.max_concurrency,
+        timeout_s=arguments.timeout_s,
+    )
+    return serve.run(options)
+
+
+_COMMANDS = {"demo": _demo, "generate": _generate, "serve": _serve}
+
+
+def _print_error(error: MiddlewareError) -> None:
+    print(f"thinkgate: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One module for each subcommand of `thinkgate`; `cli.py` reads the arguments and calls them."""

@@ -1,0 +1,23 @@
+"""Write results as text without drawing: JSON, and token counts for people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ..result import Usage
+
+
+def as_json(value: Any, *, indent: int | None = None) -> str:
+    """Write a value as JSON text; pydantic models and dataclasses become objects."""
+    plain = TypeAdapter(type(value)).dump_python(value, mode="json")
+    return json.dumps(plain, ensure_ascii=False, indent=indent)
+
+
+def token_counts(usage: Usage) -> tuple[str, str]:
+    """Give the numbers of thinking and answer tokens as text; `?` where the upstream does not tell."""
+    if usage.reasoning_tokens is None:
+        return "?", "?"
+    return str(usage.reasoning_tokens), str(usage.completion_tokens - usage.reasoning_tokens)

@@ -1,0 +1,261 @@
+"""Read a chat completion request off the wire: JSON bytes in, a checked `CompletionCall` out.
+
+Owns which request fields are honoured, which are accepted because they cannot change an answer, and which are refused. A
+field is never dropped in silence when it could change what comes back. It knows nothing of models or of HTTP. The errors
+that it raises are `ApiError`s, see errors.py.
+
+Format: https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .errors import ApiError, invalid_parameter
+
+HARMLESS_FIELDS = frozenset(
+    {
+        "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "user",
+    }
+)  # fmt: skip
+"""Accepted and ignored: bookkeeping for a provider, without effect on the answer."""
+
+NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "parallel_tool_calls": (True, False),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "stop": ([],),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+}
+"""Fields of the format that are not supported yet: accepted only with a value that asks for nothing (or null)."""
+
+JSON_OBJECT_SCHEMA: dict[str, Any] = {"type": "object"}
+
+MAX_INT = 2**63 - 1
+
+
+class _WireModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _TextPart(_WireModel):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(_WireModel):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_TextPart] | None = None
+    name: str | None = None
+    # Thinking of earlier turns: chat templates drop it, so do we. Accepted because clients echo whole messages.
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: None = None
+    annotations: list[Any] | None = Field(default=None, max_length=0)
+    audio: None = None
+    function_call: None = None
+    tool_calls: list[Any] | None = Field(default=None, max_length=0)
+
+
+class _JsonSchemaFormat(_WireModel):
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class _TextFormat(_WireModel):
+    type: Literal["text"]
+
+
+class _JsonObjectFormat(_WireModel):
+    type: Literal["json_object"]
+
+
+class _SchemaFormat(_WireModel):
+    type: Literal["json_schema"]
+    json_schema: _JsonSchemaFormat
+
+
+class _StreamOptions(_WireModel):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class _TemplateSwitches(_WireModel):
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+
+
+class _Body(_WireModel):
+    model: str
+    messages: Annotated[list[_Message], Field(min_length=1)]
+    response_format: Annotated[_TextFormat | _JsonObjectFormat | _SchemaFormat, Field(discriminator="type")] | None = None
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_INT)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=MAX_INT)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0, le=MAX_INT)
+    seed: int | None = Field(default=None, ge=-MAX_INT - 1, le=MAX_INT)
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    chat_template_kwargs: _TemplateSwitches | None = None
+    max_reasoning_tokens: int | None = Field(default=None, ge=0, le=MAX_INT)
+    thinking_token_budget: int | None = Field(default=None, ge=0, le=MAX_INT)
+    include_reasoning: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionCall:
+    """A checked request.
+
+    Attributes:
+        schema: JSON schema of the answer; None asks for free text.
+        thinking: False switches the thinking off, True on, None leaves the model's default.
+        reasoning_effort: OpenAI's word for how much to think, where one was given; models without levels read it as on or off.
+        settings: Generation settings that the caller gave; what is absent is left to the defaults of the client.
+        include_reasoning: False hides the thinking from the reply; the model still thinks.
+    """
+
+    model: str
+    messages: list[dict[str, str]]
+    schema: dict[str, Any] | None = None
+    thinking: bool | None = None
+    reasoning_effort: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    is_streamed: bool = False
+    include_usage: bool = False
+    include_reasoning: bool = True
+
+
+def read_call(data: bytes) -> CompletionCall:
+    """Parse and check the body of a chat completion request.
+
+    Raises:
+        ApiError: 400, with the field at fault in `param`.
+    """
+    raw = _parse_json(data)
+    if not isinstance(raw, dict):
+        raise invalid_parameter(None, "the request body must be a JSON object")
+    _refuse_unsupported(raw)
+    known = {name: value for name, value in raw.items() if name in _Body.model_fields}
+    try:
+        body = _Body.model_validate(known)
+    except ValidationError as error:
+        _raise_first_problem(error)
+    if body.stream_options is not None and not body.stream:
+        raise invalid_parameter("stream_options", "stream_options is only allowed with stream: true")
+    return CompletionCall(
+        model=body.model,
+        messages=[_plain_message(message) for message in body.messages],
+        schema=_wanted_schema(body),
+        thinking=_wanted_thinking(body),
+        reasoning_effort=body.reasoning_effort,
+        settings=_given_settings(body),
+        is_streamed=bool(body.stream),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        include_reasoning=body.include_reasoning is not False,
+    )
+
+
+def _parse_json(data: bytes) -> object:
+    try:
+        text = data.decode("utf-8")
+        value = json.loads(text, parse_constant=_refuse_constant)
+        # A lone surrogate is legal in JSON's escapes but cannot be encoded, so no tokenizer or upstream can take it.
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise invalid_parameter(None, "the request body is nested too deeply") from None
+    except ValueError as error:
+        reason = "it holds a lone surrogate" if isinstance(error, UnicodeEncodeError) else str(error)[:200]
+        raise invalid_parameter(None, f"the request body is not valid JSON: {reason}") from None
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _refuse_unsupported(raw: dict[str, Any]) -> None:
+    for name, value in raw.items():
+        if value is None or name in _Body.model_fields or name in HARMLESS_FIELDS:
+            continue
+        if name not in NEUTRAL_VALUES:
+            raise ApiError(400, f"unknown request field {name[:100]!r}", param=name[:100], code="unknown_parameter")
+        if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in NEUTRAL_VALUES[name]):
+            hint = "; send one request per answer" if name == "n" else ""
+            message = f"{name} is not supported with the value {json.dumps(value)[:60]}{hint}"
+            raise ApiError(400, message, param=name, code="unsupported_parameter")
+
+
+def _raise_first_problem(error: ValidationError) -> NoReturn:
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    param = ""
+    for part in problem["loc"]:
+        if isinstance(part, int):
+            param += f"[{part}]"
+        elif part in _UNION_BRANCHES:
+            continue
+        else:
+            param += f".{part}" if param else part
+    raise invalid_parameter(param, f"{param}: {problem['msg']}")
+
+
+_UNION_BRANCHES = frozenset({"text", "json_object", "str", "list[_TextPart]"})
+"""Names that pydantic puts into an error's location for a branch of a union; they are no field names."""
+
+
+def _plain_message(message: _Message) -> dict[str, str]:
+    content = message.content
+    if isinstance(content, list):
+        content = "".join(part.text for part in content)
+    role = "system" if message.role == "developer" else message.role
+    return {"role": role, "content": content or ""}
+
+
+def _wanted_schema(body: _Body) -> dict[str, Any] | None:
+    match body.response_format:
+        case _SchemaFormat(json_schema=wanted):
+            return wanted.schema_
+        case _JsonObjectFormat():
+            return JSON_OBJECT_SCHEMA
+        case _:
+            return None
+
+
+def _wanted_thinking(body: _Body) -> bool | None:
+    switches = body.chat_template_kwargs
+    if switches is not None:
+        chosen = switches.enable_thinking if switches.enable_thinking is not None else switches.thinking
+        if chosen is not None:
+            return chosen
+    if body.reasoning_effort is None:
+        return None
+    return body.reasoning_effort != "none"
+
+
+def _given_settings(body: _Body) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "max_tokens": body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": body.top_k,
+        "seed": body.seed,
+        "max_reasoning_tokens": body.thinking_token_budget if body.max_reasoning_tokens is None else body.max_reasoning_tokens,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
