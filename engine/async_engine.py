@@ -154,7 +154,9 @@ class AsyncLLMEngine:
         """Tokens that prompt and answer together may have."""
         return self._engine.max_model_len
 
-    def render(self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any) -> list[int]:
+    def render(
+        self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any
+    ) -> list[int]:
         """Render messages to prompt ids; see `ChatFormat.render`. Done by the engine's thread: tokenizers are not thread-safe."""
         return self._call(lambda: self._engine.render(messages, thinking=thinking, **template_kwargs))
 

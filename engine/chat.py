@@ -53,7 +53,7 @@ class ChatFormat:
         if thinking is not None:
             template_kwargs |= self._switch(thinking)
         try:
-            token_ids = self.tokenizer.apply_chat_template(
+            token_ids: Any = self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
                 add_generation_prompt=add_generation_prompt,
                 tokenize=True,
@@ -106,7 +106,7 @@ def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, template: 
 
 
 def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
-    token_id = tokenizer.convert_tokens_to_ids(text)
+    token_id: Any = tokenizer.convert_tokens_to_ids(text)
     return None if token_id is None or token_id == tokenizer.unk_token_id else int(token_id)
 
 
@@ -117,4 +117,6 @@ def _resolve_markers(tokenizer: PreTrainedTokenizerBase, family: ReasoningFamily
     try:
         return TokenMarkers.resolve(family, lambda text: _token_to_id(tokenizer, text), encode)
     except ReasoningParserError as error:
-        raise ModelLoadError(f"the markers of {family.name} are not in this vocabulary: {error}", hint="set family='none'") from error
+        raise ModelLoadError(
+            f"the markers of {family.name} are not in this vocabulary: {error}", hint="set family='none'"
+        ) from error

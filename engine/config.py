@@ -44,7 +44,9 @@ class EngineConfig:
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, not {value}", param=name)
         if self.grammar_timeout_s <= 0:
-            raise InvalidRequestError(f"grammar_timeout_s must be positive, not {self.grammar_timeout_s}", param="grammar_timeout_s")
+            raise InvalidRequestError(
+                f"grammar_timeout_s must be positive, not {self.grammar_timeout_s}", param="grammar_timeout_s"
+            )
         if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
             raise InvalidRequestError(
                 f"dtype {self.dtype!r} is not known", param="dtype", hint="use auto, float32, bfloat16 or float16"

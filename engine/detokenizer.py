@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 6
-"""Tokens decoded again in front of the new ones: tokenizers glue a piece to its neighbours (a leading space, a split character)."""
+"""Tokens decoded again in front of the new ones: a piece's text depends on its neighbours (leading spaces, split characters)."""
 MAX_PENDING_TOKENS = 8
 """A character has at most 4 bytes; text that is still broken after this many tokens is broken for good and is let out."""
+
+
+class TokenDecoder(Protocol):
+    """The one verb of a transformers tokenizer that text needs."""
+
+    @property
+    def decode(self) -> Callable[..., Any]:
+        """Turn token ids to text."""
+        ...
 
 
 class IncrementalDetokenizer:
@@ -22,7 +28,7 @@ class IncrementalDetokenizer:
     back until the character is whole or `flush` is called.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: TokenDecoder) -> None:
         self._tokenizer = tokenizer
         self._context: list[int] = []
         self._pending: list[int] = []
@@ -55,5 +61,4 @@ class IncrementalDetokenizer:
         self._pending = []
 
     def _decode(self, token_ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -1,16 +1,16 @@
 """Errors of the engine.
 
-    EngineError
-    ├── ModelLoadError            a model cannot be loaded or is of a kind the engine would get wrong
-    │   └── UnknownModelError     no such model name or folder
-    ├── InvalidRequestError       a parameter of a request is wrong (`param`)
-    ├── GrammarError              something about the constraint (`pointer`)
-    │   ├── InvalidGrammarError       the constraint itself is not valid
-    │   ├── UnsupportedGrammarError   valid, but the backend cannot enforce it
-    │   └── GrammarCompileError       admission passed, compiling did not
-    ├── EngineBusyError           the queue is full; retry later
-    ├── EngineClosedError         the engine was closed
-    └── EngineStepError           one request failed while running (`request_id`)
+EngineError
+├── ModelLoadError            a model cannot be loaded or is of a kind the engine would get wrong
+│   └── UnknownModelError     no such model name or folder
+├── InvalidRequestError       a parameter of a request is wrong (`param`)
+├── GrammarError              something about the constraint (`pointer`)
+│   ├── InvalidGrammarError       the constraint itself is not valid
+│   ├── UnsupportedGrammarError   valid, but the backend cannot enforce it
+│   └── GrammarCompileError       admission passed, compiling did not
+├── EngineBusyError           the queue is full; retry later
+├── EngineClosedError         the engine was closed
+└── EngineStepError           one request failed while running (`request_id`)
 """
 
 from __future__ import annotations

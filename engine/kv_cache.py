@@ -56,7 +56,7 @@ class _SlotLayer(CacheLayerMixin):
     is_sliding = False
 
     def __init__(self, owner: DenseKVCache) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._owner = owner
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -64,13 +64,16 @@ class _SlotLayer(CacheLayerMixin):
         self.values = self._room(value_states, None)
         self.is_initialized = True
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.keys is None or self.values is None:
             self.lazy_initialization(key_states, value_states)
         elif self.keys.shape[2] < self._owner.length:
             self.keys = self._room(key_states, self.keys)
             self.values = self._room(value_states, self.values)
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         return self._write(self.keys, key_states), self._write(self.values, value_states)
 
     def _room(self, states: torch.Tensor, old: torch.Tensor | None) -> torch.Tensor:

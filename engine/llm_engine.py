@@ -87,7 +87,9 @@ class LLMEngine:
         """Tokens that prompt and answer together may have."""
         return self._loaded.max_model_len
 
-    def render(self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any) -> list[int]:
+    def render(
+        self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any
+    ) -> list[int]:
         """Render messages to prompt ids; see `ChatFormat.render`."""
         return self._chat.render(messages, thinking=thinking, **template_kwargs)
 
@@ -272,7 +274,9 @@ class LLMEngine:
         if error is not None:
             return self._fail(sequence, error)
         if not sequence.append([token_id]):
-            return self._fail(sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id))
+            return self._fail(
+                sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
+            )
         reason = self._stop_reason(sequence, token_id)
         if reason is not None:
             sequence.finish(reason)

@@ -73,7 +73,9 @@ def _fill(bitmask: torch.Tensor, mask_row: int, sequence: Sequence) -> EngineErr
     if start_id is not None:
         set_bits_inplace(bitmask.numpy()[mask_row], (start_id,))
     if not bitmask[mask_row].any():
-        return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
+        return EngineStepError(
+            "the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema"
+        )
     return None
 
 

@@ -80,9 +80,11 @@ def load_model(config: EngineConfig) -> LoadedModel:
         model_config = AutoConfig.from_pretrained(source)
         tokenizer = AutoTokenizer.from_pretrained(source)
         with _without_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
+            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
     except Exception as error:  # transformers raises OSError, ValueError, ImportError and hub errors alike
-        raise ModelLoadError(f"cannot load {config.model!r}: {error}", hint="is it a causal LM in the transformers format?") from error
+        raise ModelLoadError(
+            f"cannot load {config.model!r}: {error}", hint="is it a causal LM in the transformers format?"
+        ) from error
     text_config = model_config.get_text_config()
     max_model_len = _max_model_len(config, text_config)
     _refuse_what_goes_wrong(text_config, max_model_len)

@@ -106,13 +106,17 @@ class Scheduler:
                 sequence.matcher = future.result().new_matcher(sorted(sequence.stop_token_ids))
                 sequence.status = SequenceStatus.WAITING
             else:
-                wrapped = error if isinstance(error, EngineError) else GrammarCompileError(f"compiling the grammar failed: {error!r}")
+                wrapped = (
+                    error if isinstance(error, EngineError) else GrammarCompileError(f"compiling the grammar failed: {error!r}")
+                )
                 sequence.finish("error", wrapped)
         elif time.monotonic() - sequence.added_at > self._grammar_timeout_s:
             sequence.finish(
                 "error",
                 GrammarCompileError(
-                    f"the grammar was not compiled within {self._grammar_timeout_s:g} s", hint="simplify the schema", retryable=True
+                    f"the grammar was not compiled within {self._grammar_timeout_s:g} s",
+                    hint="simplify the schema",
+                    retryable=True,
                 ),
             )
         if sequence.status is not SequenceStatus.WAITING_FOR_GRAMMAR:

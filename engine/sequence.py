@@ -6,19 +6,16 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
 from reasoning_parsers import ReasoningGate
 
-from .detokenizer import IncrementalDetokenizer
+from .detokenizer import IncrementalDetokenizer, TokenDecoder
 from .errors import EngineError
 from .grammar import CompiledGrammar, GrammarSpec, Matcher
 from .sampling_params import SamplingParams
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 StopReason = Literal["stop", "length", "abort", "error"]
 
@@ -80,7 +77,7 @@ class Sequence:
         prompt_token_ids: list[int],
         params: SamplingParams,
         gate: ReasoningGate,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: TokenDecoder,
         stop_token_ids: frozenset[int],
         spec: GrammarSpec | None,
     ) -> None:
@@ -178,7 +175,7 @@ class _Channel:
 class _SplitText:
     """Text of a sequence by channel, as the gate says; markers and stop ids go to neither."""
 
-    def __init__(self, gate: ReasoningGate, tokenizer: PreTrainedTokenizerBase, stop_token_ids: frozenset[int]) -> None:
+    def __init__(self, gate: ReasoningGate, tokenizer: TokenDecoder, stop_token_ids: frozenset[int]) -> None:
         self.reasoning = _Channel(IncrementalDetokenizer(tokenizer))
         self.content = _Channel(IncrementalDetokenizer(tokenizer))
         self._gate = gate

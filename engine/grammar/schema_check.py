@@ -25,7 +25,7 @@ _SCHEMA_MAP_KEYS = ("properties", "patternProperties", "$defs", "definitions", "
 
 NEVER_MASKED = frozenset(
     "not if then else contains minContains maxContains dependentRequired dependentSchemas unevaluatedItems unevaluatedProperties "
-    "uniqueItems multipleOf dependencies".split()
+    "uniqueItems dependencies".split()
 )
 """Keywords that the masks never enforce."""
 MASKED_FORMATS = frozenset(
@@ -84,7 +84,7 @@ def check_schema(schema: Any) -> None:
         InvalidGrammarError: With the JSON pointer of the place.
         UnsupportedGrammarError: A remote reference.
     """
-    if not isinstance(schema, (Mapping, bool)):
+    if not isinstance(schema, (dict, bool)):
         raise InvalidGrammarError(f"a JSON schema is an object, not {type(schema).__name__}", pointer="#")
     places = list(walk_schemas(schema))
     for place in places:
@@ -118,7 +118,9 @@ def _check_reference(root: Any, place: Place) -> None:
         raise InvalidGrammarError("$ref must be a string", pointer=pointer)
     if not reference.startswith("#"):
         raise UnsupportedGrammarError(
-            f"the reference {reference!r} leaves the schema", pointer=pointer, hint="put the schema under $defs; nothing is fetched"
+            f"the reference {reference!r} leaves the schema",
+            pointer=pointer,
+            hint="put the schema under $defs; nothing is fetched",
         )
     target: Any = root
     for part in reference[1:].split("/")[1:]:
@@ -141,13 +143,42 @@ def _check_satisfiable(place: Place) -> None:
         return
     if "enum" in schema and not schema["enum"]:
         raise InvalidGrammarError("an empty enum: no value can satisfy it", pointer=place.pointer)
-    for low, high in (("minLength", "maxLength"), ("minItems", "maxItems"), ("minimum", "maximum"), ("minProperties", "maxProperties")):
+    for low, high in (
+        ("minLength", "maxLength"),
+        ("minItems", "maxItems"),
+        ("minimum", "maximum"),
+        ("minProperties", "maxProperties"),
+    ):
         if low in schema and high in schema and schema[low] > schema[high]:
             raise InvalidGrammarError(f"{low} is larger than {high}: no value can satisfy both", pointer=place.pointer)
 
 
 def _is_needed(place: Place) -> bool:
     return place.pointer == "#"
+
+
+_ANNOTATIONS = frozenset(
+    "title description default examples deprecated readOnly writeOnly $comment $id $schema contentEncoding "
+    "contentMediaType".split()
+)
+
+
+def strip_annotations(schema: Any) -> Any:
+    """Give the schema without keywords that no value can break, so that a description is never part of a grammar or its key.
+
+    `$id` and `$schema` go too: the schema has been read by then, and references are local.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    return {key: _strip_value(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
+
+
+def _strip_value(key: str, value: Any) -> Any:
+    if key in _SCHEMA_MAP_KEYS and isinstance(value, Mapping):
+        return {name: strip_annotations(child) for name, child in value.items()}
+    if key in _SCHEMA_LIST_KEYS and isinstance(value, list):
+        return [strip_annotations(child) for child in value]
+    return strip_annotations(value) if key in _SCHEMA_KEYS else value
 
 
 def unenforced_keywords(schema: Any) -> tuple[str, ...]:
@@ -158,6 +189,10 @@ def unenforced_keywords(schema: Any) -> tuple[str, ...]:
 def _unenforced(place: Place) -> Iterator[str]:
     schema = place.schema
     keys = [key for key in schema if key in NEVER_MASKED]
+    if "multipleOf" in schema and not _is_masked_multiple(schema):
+        keys.append("multipleOf")
+    if "type" not in schema and not place.pointer.endswith("/propertyNames"):
+        keys += [key for key in schema if key in _NEEDS_A_TYPE]
     has_text_rule = "pattern" in schema or schema.get("format") in MASKED_FORMATS
     if has_text_rule:
         keys += [key for key in ("minLength", "maxLength") if key in schema]
@@ -177,6 +212,20 @@ def _unenforced(place: Place) -> Iterator[str]:
     yield from (f"{place.pointer}/{escape_pointer(key)}" for key in dict.fromkeys(keys))
 
 
+def _is_masked_multiple(schema: Mapping[str, Any]) -> bool:
+    multiple = schema["multipleOf"]
+    has_range = any(key in schema for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+    return (
+        schema.get("type") == "integer" and isinstance(multiple, int) and 1 <= multiple <= MAX_MASKED_MULTIPLE and not has_range
+    )
+
+
+MAX_MASKED_MULTIPLE = 1024
+_NEEDS_A_TYPE = frozenset(
+    "minItems maxItems minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum minProperties "
+    "maxProperties".split()
+)
+"""Assertions that are dropped where the schema does not say the type they speak of."""
 _BESIDE_A_UNION = frozenset(
     "properties required items prefixItems minItems maxItems minLength maxLength pattern minimum maximum exclusiveMinimum "
     "exclusiveMaximum additionalProperties patternProperties propertyNames minProperties maxProperties".split()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InvalidGrammarError
-from .schema_check import check_schema, unenforced_keywords
+from .schema_check import check_schema, strip_annotations, unenforced_keywords
 
 JSON_OBJECT_SCHEMA: dict[str, Any] = {"type": "object"}
 
@@ -20,7 +20,7 @@ class GrammarSpec:
     Make one with `from_json_schema` or `json_object`. Equal specs share one compiled grammar.
 
     Attributes:
-        schema_text: The schema as JSON text, properties in the schema's order.
+        schema_text: The schema as JSON text without annotations, properties in the schema's order.
         any_whitespace: Allow white space between JSON tokens; False is compact JSON.
         unenforced: JSON pointers of keywords that the masks do not enforce; check these on the finished value.
     """
@@ -45,6 +45,7 @@ class GrammarSpec:
         parsed = _parse(schema) if isinstance(schema, str) else schema
         check_schema(parsed)
         unenforced = unenforced_keywords(parsed)
+        parsed = strip_annotations(parsed)
         return cls(json.dumps(parsed, ensure_ascii=False, separators=(",", ":")), any_whitespace, unenforced)
 
     @classmethod

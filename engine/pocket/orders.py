@@ -85,35 +85,83 @@ _CURRENCY_NOTES: dict[Currency, tuple[str, ...]] = {
     "CHF": ("All prices in francs.", "Prices are in CHF.", "We pay in Swiss francs."),
 }
 _LINE_FORMS = (
-    "{n} {names} at {p} each", "{n} {names} at {p}", "{n} {names} for {p} each", "{n} {names}, {p} apiece", "{n} {names} ({p} each)",
-    "{n} {names} @ {p}", "{n} x {name} at {p}", "{n} {names} that cost {p} each", "{n} {names} priced at {p} per piece",
-)  # fmt: skip
+    "{n} {names} at {p} each",
+    "{n} {names} at {p}",
+    "{n} {names} for {p} each",
+    "{n} {names}, {p} apiece",
+    "{n} {names} ({p} each)",
+    "{n} {names} @ {p}",
+    "{n} x {name} at {p}",
+    "{n} {names} that cost {p} each",
+    "{n} {names} priced at {p} per piece",
+)
 _SINGLE_FORMS = ("{n} {name} at {p}", "{n} {name} for {p}", "{n} {name} ({p})", "{n} {name} that costs {p}", "{n} {name}, {p}")
 _RECEIPT_FORMS = ("{d} x {name} @ {p}", "{name} x{d} {p}", "{d} {names} {p} each", "{name}: {d} at {p}", "- {d} {names} at {p}")
 _OPENINGS = (
-    "", "", "Hi, ", "Hello, ", "Good morning, ", "Dear team, ", "Hey, ", "Hi there, ",
-)  # fmt: skip
+    "",
+    "",
+    "Hi, ",
+    "Hello, ",
+    "Good morning, ",
+    "Dear team, ",
+    "Hey, ",
+    "Hi there, ",
+)
 _REQUESTS = (
-    "please send {}.", "I would like {}.", "we need {}.", "I want to order {}.", "can I get {}?", "put me down for {}.", "order: {}.",
-    "could you ship {}?", "I'll take {}.", "we bought {}.", "{}.", "{}, please.", "the school needs {}.", "my order is {}.",
-)  # fmt: skip
+    "please send {}.",
+    "I would like {}.",
+    "we need {}.",
+    "I want to order {}.",
+    "can I get {}?",
+    "put me down for {}.",
+    "order: {}.",
+    "could you ship {}?",
+    "I'll take {}.",
+    "we bought {}.",
+    "{}.",
+    "{}, please.",
+    "the school needs {}.",
+    "my order is {}.",
+)
 _RECEIPT_HEADS = ("Receipt:\n", "Invoice\n", "Order form\n", "Shopping list:\n", "Items:\n", "Your basket:\n")
 _SHIPPING = (
-    "Shipping {}.", "Shipping is {}.", "Plus {} for delivery.", "Delivery costs {}.", "Postage {}.", "Add {} shipping.",
+    "Shipping {}.",
+    "Shipping is {}.",
+    "Plus {} for delivery.",
+    "Delivery costs {}.",
+    "Postage {}.",
+    "Add {} shipping.",
     "The courier takes {}.",
-)  # fmt: skip
+)
 _FREE_SHIPPING = ("Shipping is free.", "Free delivery.", "No shipping, I collect it.", "I will pick it up.")
 _DISCOUNT = (
-    "{}% off.", "Take {}% off.", "{}% discount.", "We get a {} percent discount.", "There is a {}% rebate on the goods.",
-    "Members get {}% off.", "Use the code for {} percent off.",
-)  # fmt: skip
+    "{}% off.",
+    "Take {}% off.",
+    "{}% discount.",
+    "We get a {} percent discount.",
+    "There is a {}% rebate on the goods.",
+    "Members get {}% off.",
+    "Use the code for {} percent off.",
+)
 _DISTRACTORS = (
-    "Order number {k}.", "Call me at {k} if anything is missing.", "My customer number is {k}.", "Please deliver before {h} pm.",
-    "We are at {h} Main Street.", "The {other} for {q} was too expensive, leave it out.", "My neighbour paid {q} for a {other}.",
-    "We do not need the {other} this time.", "Last time it took {h} days.", "Ring twice, we live on floor {h}.",
-    "The old invoice was {q}.", "It is a gift for my sister.", "Thanks a lot!", "Kind regards, Ada", "There are {h} of us in the office.",
-    "Leave the box with the porter.", "I already have a {other}.",
-)  # fmt: skip
+    "Order number {k}.",
+    "Call me at {k} if anything is missing.",
+    "My customer number is {k}.",
+    "Please deliver before {h} pm.",
+    "We are at {h} Main Street.",
+    "The {other} for {q} was too expensive, leave it out.",
+    "My neighbour paid {q} for a {other}.",
+    "We do not need the {other} this time.",
+    "Last time it took {h} days.",
+    "Ring twice, we live on floor {h}.",
+    "The old invoice was {q}.",
+    "It is a gift for my sister.",
+    "Thanks a lot!",
+    "Kind regards, Ada",
+    "There are {h} of us in the office.",
+    "Leave the box with the porter.",
+    "I already have a {other}.",
+)
 
 
 def format_cents(cents: int) -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -155,7 +156,11 @@ def train(settings: TrainSettings, out: Path, use_compile: bool = True) -> None:
                 optimizer.zero_grad()
             if step % 10 == 0 or step == settings.steps - 1:
                 elapsed_s = time.monotonic() - began
-                print(json.dumps({"step": step, "loss": round(loss.item(), 5), "elapsed_s": round(elapsed_s, 1)}), file=log, flush=True)
+                print(
+                    json.dumps({"step": step, "loss": round(loss.item(), 5), "elapsed_s": round(elapsed_s, 1)}),
+                    file=log,
+                    flush=True,
+                )
                 print(f"step {step}/{settings.steps}  loss {loss.item():.4f}  {elapsed_s / 60:.1f} min", flush=True)
             if step and step % 500 == 0:
                 _save(model, tokenizer, out)
@@ -164,7 +169,7 @@ def train(settings: TrainSettings, out: Path, use_compile: bool = True) -> None:
 
 
 def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    copy = LlamaForCausalLM(model.config)
+    copy: Any = LlamaForCausalLM(model.config)
     copy.load_state_dict(model.state_dict())
     copy.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     copy.to(torch.bfloat16).save_pretrained(out)

@@ -99,7 +99,9 @@ def main() -> None:
     engine = LLMEngine(EngineConfig(model=args.model))
     scores = [run_way(engine, way, samples) for way in WAYS]
     engine.close()
-    print_table(f"{args.model} on {len(samples)} held-out orders, greedy (percent; tokens per order)", [asdict(score) for score in scores])
+    print_table(
+        f"{args.model} on {len(samples)} held-out orders, greedy (percent; tokens per order)", [asdict(score) for score in scores]
+    )
     write_json(args.json, "accuracy", [asdict(score) for score in scores], is_quick=args.quick)
 
 

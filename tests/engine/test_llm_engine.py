@@ -24,7 +24,9 @@ from engine import (
     RequestOutput,
     SamplingParams,
     UnsupportedGrammarError,
+    llm_engine,
 )
+from engine.sampler import sample
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -86,8 +88,9 @@ def test_requests_that_join_and_leave_do_not_disturb_each_other(tiny_engine: LLM
             assert tiny_engine.abort("4")
     finals |= run_to_end(tiny_engine)
     assert finals.keys() == {str(number) for number in range(12)} - {"4"}
-    for number, output in finals.items():
-        assert output.token_ids == reference(model, ids[int(number)], 5 + 4 * int(number)), number
+    for request_id, output in finals.items():
+        number = int(request_id)
+        assert output.token_ids == reference(model, ids[number], 5 + 4 * number), number
 
 
 def test_cache_grows_past_its_first_length(tiny_engine: LLMEngine, tiny_model: Path) -> None:
@@ -100,7 +103,10 @@ def test_cache_grows_past_its_first_length(tiny_engine: LLMEngine, tiny_model: P
 
 def test_answer_begins_where_the_thinking_ends(tiny_engine: LLMEngine) -> None:
     end = tiny_engine.tokenizer.convert_tokens_to_ids("</think>")
-    for params in (SamplingParams(max_tokens=60, max_reasoning_tokens=9), SamplingParams(max_tokens=60, max_reasoning_tokens=9, temperature=1.0, seed=3)):
+    for params in (
+        SamplingParams(max_tokens=60, max_reasoning_tokens=9),
+        SamplingParams(max_tokens=60, max_reasoning_tokens=9, temperature=1.0, seed=3),
+    ):
         [output] = tiny_engine.generate([prompt(tiny_engine, "x")], params, grammars=SPEC)
         assert output.token_ids[9] == end
         assert output.num_reasoning_tokens == 9
@@ -110,11 +116,9 @@ def test_answer_begins_where_the_thinking_ends(tiny_engine: LLMEngine) -> None:
 
 
 def test_thinking_rows_are_bit_identical_to_an_unconstrained_run(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import llm_engine
-
     seen: list[torch.Tensor] = []
     stop_ids = list(tiny_engine._loaded.stop_token_ids)
-    real = llm_engine.sample
+    real = sample
 
     def spy(logits: torch.Tensor, sequences: Any) -> list[int]:
         seen.append(logits.clone())

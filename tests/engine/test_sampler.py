@@ -32,7 +32,8 @@ def reference_support(logits: np.ndarray, temperature: float, top_k: int, top_p:
     order = order[:top_k] if top_k else order
     weights = np.exp((logits[order] - logits[order].max()) / temperature)
     weights /= weights.sum()
-    kept, reached = [], 0.0
+    kept: list[tuple[int, float]] = []
+    reached = 0.0
     for token_id, weight in zip(order, weights, strict=True):
         if reached >= top_p and kept:
             break
@@ -46,7 +47,9 @@ def test_greedy_takes_the_largest() -> None:
     assert draw(logits, [make_row(), make_row()]) == [1, 0]
 
 
-@pytest.mark.parametrize(("top_k", "top_p", "temperature"), [(0, 1.0, 1.0), (3, 1.0, 0.7), (0, 0.6, 1.0), (4, 0.5, 2.0), (1, 0.01, 1.0)])
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "temperature"), [(0, 1.0, 1.0), (3, 1.0, 0.7), (0, 0.6, 1.0), (4, 0.5, 2.0), (1, 0.01, 1.0)]
+)
 def test_sampling_stays_in_the_support_and_reaches_all_of_it(top_k: int, top_p: float, temperature: float) -> None:
     logits = torch.tensor([[1.0, 0.5, 0.2, 0.9, float("-inf"), -0.3, 0.1]])
     row = make_row(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -77,9 +80,20 @@ def test_denied_tokens_are_never_drawn_even_with_top_k_beyond_the_rest() -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_tokens", 0), ("max_tokens", True), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.1),
-     ("top_k", -1), ("seed", -1), ("stop_token_ids", (-2,)), ("max_reasoning_tokens", -1), ("max_reasoning_tokens", 1.5)],
-)  # fmt: skip
+    [
+        ("max_tokens", 0),
+        ("max_tokens", True),
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_k", -1),
+        ("seed", -1),
+        ("stop_token_ids", (-2,)),
+        ("max_reasoning_tokens", -1),
+        ("max_reasoning_tokens", 1.5),
+    ],
+)
 def test_sampling_params_name_the_wrong_one(name: str, value: object) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         SamplingParams(**{name: value})  # type: ignore[arg-type]

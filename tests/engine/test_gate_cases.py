@@ -1,0 +1,126 @@
+"""Public reports as token-level cases: gate, grammar and mask together, with each case's own vocabulary.
+
+The keys of the cases: `windows` are the ids that arrive per step, `expect` is what must hold. Windows of several ids are checked
+through `validate_tokens`, as a check of drafts would.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine import SamplingParams
+from engine.grammar import GrammarSpec
+from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.vocabulary import Vocabulary
+from engine.mask import mask_logits
+from engine.sequence import Sequence
+from reasoning_parsers import ReasoningGate, TokenMarkers
+
+CASES = json.loads((Path(__file__).parents[1] / "cases" / "gate_cases.json").read_text(encoding="utf-8"))
+SCHEMA_CASES = [case for case in CASES if "schema" in case and case["markers"]["start"]]
+
+
+class CaseTokenizer:
+    """Joins the bytes of a case's tokens."""
+
+    def __init__(self, token_bytes: list[bytes]) -> None:
+        self.token_bytes = token_bytes
+
+    def decode(self, token_ids: list[int], **options: Any) -> str:
+        return b"".join(self.token_bytes[token_id] for token_id in token_ids).decode("utf-8", errors="replace")
+
+
+def case_vocabulary(case: dict[str, Any]) -> tuple[Vocabulary, CaseTokenizer]:
+    given = {
+        int(key): bytes.fromhex(value["hex"]) if isinstance(value, dict) else value.encode()
+        for key, value in case["vocab"].items()
+    }
+    listed = max(given) + 1
+    size = max(case.get("tokenizer_vocab_size", 0), listed)
+    texts = [given.get(token_id, b"") for token_id in range(size)]
+    texts += [bytes([byte]) for byte in range(256)]
+    width = max(case.get("logits_width", 0), len(texts))
+    if "logits_width" in case:
+        # The single-byte tokens take the place of fillers, so that the sizes stay those of the case.
+        texts = [given.get(token_id, bytes([token_id - 100]) if 100 <= token_id < 356 else b"") for token_id in range(size)]
+        width = case["logits_width"]
+    stop_ids = tuple(sorted({token_id for ids in case["stop"].values() for token_id in ids}))
+    hidden = set(case["special"]) | set(stop_ids)
+    token_bytes = tuple(b"" if token_id in hidden else text for token_id, text in enumerate(texts)) + (b"",) * (
+        width - len(texts)
+    )
+    return Vocabulary(token_bytes, width, stop_ids), CaseTokenizer(texts)
+
+
+def make_sequence(case: dict[str, Any], vocabulary: Vocabulary, tokenizer: CaseTokenizer) -> Sequence:
+    spec = GrammarSpec.from_json_schema(case["schema"])
+    markers = TokenMarkers(tuple(case["markers"]["start"]), tuple(case["markers"]["end"]))
+    gate = ReasoningGate(
+        markers, thinking_enabled=case.get("thinking_enabled"), max_reasoning_tokens=case.get("max_reasoning_tokens")
+    )
+    gate.start(case["prompt"])
+    sequence = Sequence(
+        case["id"],
+        case["prompt"],
+        SamplingParams(),
+        gate,
+        tokenizer,
+        frozenset(vocabulary.stop_token_ids),
+        spec,
+    )
+    sequence.matcher = XGrammarBackend(vocabulary, num_threads=1).compile(spec).new_matcher(vocabulary.stop_token_ids)
+    return sequence
+
+
+def allowed_next(sequence: Sequence, width: int) -> tuple[set[int], bool]:
+    """The ids that the masked logits still allow, and whether the grammar left the row alone."""
+    logits = torch.zeros(1, width)
+    assert mask_logits(logits, [sequence]) == {}
+    allowed = set(torch.isfinite(logits[0]).nonzero().flatten().tolist())
+    return allowed, len(allowed) >= width - len(sequence.stop_token_ids)
+
+
+def check_next(case: dict[str, Any], sequence: Sequence, width: int, steps_done: int) -> None:
+    for wanted in case["expect"].get("next", ()):
+        if wanted["steps_done"] != steps_done:
+            continue
+        allowed, _ = allowed_next(sequence, width)
+        listed = {int(key) for key in case["vocab"]}
+        assert allowed >= set(wanted.get("allow", ()))
+        assert not allowed & set(wanted.get("deny", ()))
+        if "only" in wanted:
+            assert allowed & listed == set(wanted["only"])
+    for forced in case["expect"].get("forced", ()):
+        if forced["steps_done"] == steps_done:
+            assert sequence.gate.forced_token_id() == forced["id"]
+
+
+@pytest.mark.parametrize("case", SCHEMA_CASES, ids=[case["id"] for case in SCHEMA_CASES])
+def test_case(case: dict[str, Any]) -> None:
+    vocabulary, tokenizer = case_vocabulary(case)
+    sequence = make_sequence(case, vocabulary, tokenizer)
+    assert sequence.matcher is not None
+    expect = case["expect"]
+    for step, window in enumerate(case["windows"]):
+        check_next(case, sequence, vocabulary.vocab_size, step)
+        masked = expect.get("masked_rows")
+        if masked is not None and len(window) == 1:
+            assert allowed_next(sequence, vocabulary.vocab_size)[1] is not masked[step][0]
+        start = sequence.gate.bounds(window).grammar_start
+        num_accepted = min(start, len(window)) + sequence.matcher.validate_tokens(window[start:])
+        if "num_accepted" in expect and isinstance(expect["num_accepted"][step], int):
+            assert num_accepted == expect["num_accepted"][step]
+        assert sequence.append(window[:num_accepted])
+        if "fed_to_grammar" in expect:
+            assert window[start:num_accepted] == expect["fed_to_grammar"][step]
+        assert sequence.gate.reasoning_ended is expect["reasoning_ended_after_step"][step]
+    check_next(case, sequence, vocabulary.vocab_size, len(case["windows"]))
+    if "mask_width" in expect:
+        assert vocabulary.vocab_size == expect["mask_width"]
+    if "text" in expect:
+        assert sequence.take_output([]).content == expect["text"]

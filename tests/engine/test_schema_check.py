@@ -1,0 +1,179 @@
+"""Admission of schemas, and the list of keywords that the masks do not enforce, proved on the installed backend."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from engine import GrammarSpec, InvalidGrammarError, UnsupportedGrammarError
+from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.schema_check import MAX_DEPTH
+from engine.grammar.vocabulary import Vocabulary
+
+STOP = 256
+
+
+@pytest.fixture(scope="module")
+def backend() -> XGrammarBackend:
+    """A vocabulary of single bytes: any text can be spelled."""
+    return XGrammarBackend(Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,)), num_threads=1)
+
+
+def accepts(backend: XGrammarBackend, schema: Any, document: str, *, any_whitespace: bool = False) -> bool:
+    spec = GrammarSpec.from_json_schema(schema, any_whitespace=any_whitespace)
+    return backend.compile(spec).new_matcher((STOP,)).accept_tokens([*document.encode(), STOP])
+
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("E1.a", {"type": "object", "properties": {"zip": 7}}, "#/properties/zip"),
+    ("E1.b", {"type": "object", "properties": {"zip": {"type": "string", "pattern": "("}}}, "#/properties/zip/pattern"),
+    ("E1.c", {"type": "object", "properties": {"zip": {"type": "strnig"}}}, "#/properties/zip/type"),
+    ("C12", {"type": "object", "properties": {"tone": {"enum": []}}, "required": ["tone"]}, "#/properties/tone"),
+    ("no-schema", 7, "#"),
+    ("not-json", "{", "#"),
+    ("never", False, "#"),
+    ("dangling", {"properties": {"a": {"$ref": "#/$defs/none"}}}, "#/properties/a/$ref"),
+    ("crossed", {"type": "array", "items": {"type": "string", "minLength": 3, "maxLength": 2}}, "#/items"),
+    ("slash", {"properties": {"a/b": {"type": "nope"}}}, "#/properties/a~1b/type"),
+]
+
+
+@pytest.mark.parametrize(("schema", "pointer"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_invalid_schema_names_the_place(schema: Any, pointer: str) -> None:
+    with pytest.raises(InvalidGrammarError) as caught:
+        GrammarSpec.from_json_schema(schema)
+    assert caught.value.pointer == pointer
+
+
+@pytest.mark.parametrize("reference", ["https://e.io/s.json", "other.json#/a", "http://127.0.0.1:1/x"])
+def test_C20_remote_reference_is_refused_without_a_fetch(reference: str) -> None:
+    with pytest.raises(UnsupportedGrammarError) as caught:
+        GrammarSpec.from_json_schema({"properties": {"c": {"$ref": reference}}})
+    assert caught.value.pointer == "#/properties/c/$ref"
+
+
+def test_too_deep_schema_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(MAX_DEPTH + 5):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(InvalidGrammarError, match="deeper"):
+        GrammarSpec.from_json_schema(schema)
+
+
+def test_C37_annotations_are_no_part_of_the_grammar() -> None:
+    plain = {"type": "object", "properties": {"title": {"type": "string"}, "default": {"enum": [{"title": 1}]}}}
+    noisy = {
+        "title": "T",
+        "description": 'quotes " braces { } \n <tool_call>',
+        "type": "object",
+        "properties": {"title": {"type": "string", "description": "x"}, "default": {"examples": [1], "enum": [{"title": 1}]}},
+    }
+    assert GrammarSpec.from_json_schema(noisy) == GrammarSpec.from_json_schema(plain)
+
+
+def test_data_inside_const_is_not_a_schema() -> None:
+    assert GrammarSpec.from_json_schema({"const": {"properties": {"a": 7}, "not": 1}}).unenforced == ()
+
+
+def test_C26_property_order_is_the_schemas(backend: XGrammarBackend) -> None:
+    schema = {"type": "object", "properties": {k: {"type": "integer"} for k in "zam"}, "required": list("zam")}
+    assert accepts(backend, schema, '{"z":1,"a":2,"m":3}')
+    assert not accepts(backend, schema, '{"a":2,"m":3,"z":1}')
+    assert list(json.loads(GrammarSpec.from_json_schema(schema).schema_text)["properties"]) == ["z", "a", "m"]
+
+
+def test_compact_is_the_default_and_can_be_opened(backend: XGrammarBackend) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    assert accepts(backend, schema, '{"a":1}')
+    assert not accepts(backend, schema, '{ "a": 1 }')
+    assert accepts(backend, schema, '{ "a": 1 }', any_whitespace=True)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{}, {"type": "object"}, {"type": "object", "properties": {}}, True],
+    ids=["empty", "object", "no-properties", "true"],
+)
+def test_C29_empty_schemas_compile(backend: XGrammarBackend, schema: Any) -> None:
+    assert accepts(backend, schema, "{}")
+
+
+# (schema, a document that breaks it, whether the masks let that document through). The last column is what the walker must say.
+PROBES: list[tuple[str, Any, str, str]] = [
+    ("not", {"type": "string", "not": {"const": "x"}}, '"x"', "#/not"),
+    ("contains", {"type": "array", "items": {"type": "integer"}, "contains": {"const": 7}}, "[]", "#/contains"),
+    ("uniqueItems", {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "[1,1]", "#/uniqueItems"),
+    ("multipleOf-number", {"type": "number", "multipleOf": 2}, "3", "#/multipleOf"),
+    ("multipleOf-range", {"type": "integer", "multipleOf": 2, "minimum": 3}, "5", "#/multipleOf"),
+    ("multipleOf-large", {"type": "integer", "multipleOf": 9700}, "15", "#/multipleOf"),
+    ("untyped-minimum", {"minimum": 3}, "1", "#/minimum"),
+    ("untyped-maxItems", {"maxItems": 1}, "[1,2]", "#/maxItems"),
+    ("if", {"type": "integer", "if": {"minimum": 5}, "then": {"maximum": 7}}, "9", "#/if"),
+    (
+        "dependentRequired",
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "dependentRequired": {"a": ["b"]}},
+        '{"a":1}',
+        "#/dependentRequired",
+    ),
+    ("C1", {"type": "string", "pattern": "^[0-9a-f]+$", "maxLength": 4}, '"beef0"', "#/maxLength"),
+    ("C2", {"type": "string", "format": "email", "maxLength": 8}, '"verylong@example.com"', "#/maxLength"),
+    (
+        "C5",
+        {
+            "allOf": [
+                {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]},
+            ]
+        },
+        '{"a":1}',
+        "#/allOf",
+    ),
+    ("C9", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a", "z"]}, '{"a":1}', "#/required"),
+    ("oneOf", {"oneOf": [{"type": "integer", "minimum": 2}, {"type": "integer", "maximum": 3}]}, "2", "#/oneOf"),
+    ("beside-anyOf", {"anyOf": [{"type": "integer"}, {"type": "string"}], "maximum": 3}, "9", "#/maximum"),
+    ("beside-ref", {"$ref": "#/$defs/n", "maximum": 3, "$defs": {"n": {"type": "integer"}}}, "9", "#/maximum"),
+    ("format", {"type": "string", "format": "idn-email"}, '"x"', "#/format"),
+]  # fmt: skip
+MASKED: list[tuple[str, Any, str]] = [
+    ("type", {"type": "integer"}, '"x"'),
+    ("multipleOf", {"type": "integer", "multipleOf": 7}, "15"),
+    ("minProperties", {"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 1}, "{}"),
+    ("propertyNames", {"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": True}, '{"A":1}'),
+    ("required", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, "{}"),
+    ("enum", {"enum": ["a", "b"]}, '"c"'),
+    ("const", {"const": "a"}, '"b"'),
+    ("minimum", {"type": "integer", "minimum": 2}, "1"),
+    ("exclusiveMinimum", {"type": "number", "exclusiveMinimum": 0}, "0"),
+    ("maxLength", {"type": "string", "maxLength": 2}, '"abc"'),
+    ("minLength", {"type": "string", "minLength": 2}, '"a"'),
+    ("pattern", {"type": "string", "pattern": "^a+$"}, '"b"'),
+    ("format-date", {"type": "string", "format": "date"}, '"x"'),
+    ("format-email", {"type": "string", "format": "email"}, '"x"'),
+    ("maxItems", {"type": "array", "items": {"type": "integer"}, "maxItems": 1}, "[1,2]"),
+    ("minItems", {"type": "array", "items": {"type": "integer"}, "minItems": 1}, "[]"),
+    ("additional", {"type": "object", "properties": {}, "additionalProperties": False}, '{"a":1}'),
+    (
+        "nested",
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": [1]}}}, "required": ["a"]},
+        '{"a":[2]}',
+    ),
+    ("C38", {"type": "string"}, '"\t"'),
+]
+
+
+@pytest.mark.parametrize(("schema", "document", "pointer"), [probe[1:] for probe in PROBES], ids=[probe[0] for probe in PROBES])
+def test_unenforced_keyword_is_listed_and_really_not_enforced(
+    backend: XGrammarBackend, schema: Any, document: str, pointer: str
+) -> None:
+    assert pointer in GrammarSpec.from_json_schema(schema).unenforced
+    assert accepts(backend, schema, document)
+    assert not jsonschema_rs.validator_for(schema, validate_formats=True).is_valid(json.loads(document))
+
+
+@pytest.mark.parametrize(("schema", "document"), [probe[1:] for probe in MASKED], ids=[probe[0] for probe in MASKED])
+def test_masked_keyword_is_enforced_and_not_listed(backend: XGrammarBackend, schema: Any, document: str) -> None:
+    assert GrammarSpec.from_json_schema(schema).unenforced == ()
+    assert not accepts(backend, schema, document)
