@@ -16,7 +16,8 @@ from .output_types import OutputType, check_messages
 from .result import Result
 from .settings import GenerateOptions, GenerationSettings
 from .upstreams.base import Upstream, UpstreamItem
-from .upstreams.factory import Strategy, create_upstream
+from .upstreams.factory import create_upstream
+from .upstreams.schema_modes import Strategy
 
 T = TypeVar("T")
 
@@ -52,13 +53,9 @@ class AsyncClient:
         self._is_closed = False
 
     @overload
-    async def generate(
-        self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> Result[str]: ...
+    async def generate(self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]) -> Result[str]: ...
     @overload
-    async def generate(
-        self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> Result[T]: ...
+    async def generate(self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]) -> Result[T]: ...
     @overload
     async def generate(self, output_type: Any, messages: Messages, **options: Any) -> Result[Any]: ...
     async def generate(self, output_type: Any, messages: Messages, **options: Any) -> Result[Any]:
@@ -69,13 +66,9 @@ class AsyncClient:
             return stream.result
 
     @overload
-    def stream(
-        self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> AsyncResponseStream[str]: ...
+    def stream(self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]) -> AsyncResponseStream[str]: ...
     @overload
-    def stream(
-        self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> AsyncResponseStream[T]: ...
+    def stream(self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]) -> AsyncResponseStream[T]: ...
     @overload
     def stream(self, output_type: Any, messages: Messages, **options: Any) -> AsyncResponseStream[Any]: ...
     def stream(self, output_type: Any, messages: Messages, **options: Any) -> AsyncResponseStream[Any]:
@@ -88,9 +81,7 @@ class AsyncClient:
             raise InvalidRequestError("the client is closed")
         settings = GenerationSettings.from_options(options)
         output: OutputType[Any] = OutputType(output_type)
-        generation = Generation(
-            output, check_messages(messages), settings, self._upstream.traits, timeout_s=self.timeout_s
-        )
+        generation = Generation(output, check_messages(messages), settings, self._upstream.traits, timeout_s=self.timeout_s)
         return AsyncResponseStream(generation, self._upstream)
 
     async def load(self) -> None:

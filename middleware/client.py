@@ -1,8 +1,8 @@
 """The client: an output type in, a validated object out, with the thinking beside it.
 
-One request, top to bottom: `Client.stream` builds a `Generation` (what is asked, what counts as good), `ResponseStream` carries its
-requests to the upstream and its events to the caller, `Client.generate` waits for the last of them. `async_client.py` is the same
-for asyncio.
+One request, top to bottom: `Client.stream` builds a `Generation` (what is asked, what counts as good), `ResponseStream` carries
+its requests to the upstream and its events to the caller, `Client.generate` waits for the last of them. `async_client.py` is the
+same for asyncio.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .output_types import OutputType, check_messages
 from .result import Result
 from .settings import GenerateOptions, GenerationSettings
 from .upstreams.base import Upstream
-from .upstreams.factory import Strategy, create_upstream
+from .upstreams.factory import create_upstream
+from .upstreams.schema_modes import Strategy
 
 T = TypeVar("T")
 Messages = str | Sequence[Mapping[str, Any]]
@@ -66,13 +67,9 @@ class Client:
         self._is_closed = False
 
     @overload
-    def generate(
-        self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> Result[str]: ...
+    def generate(self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]) -> Result[str]: ...
     @overload
-    def generate(
-        self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> Result[T]: ...
+    def generate(self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]) -> Result[T]: ...
     @overload
     def generate(self, output_type: Any, messages: Messages, **options: Any) -> Result[Any]: ...
     def generate(self, output_type: Any, messages: Messages, **options: Any) -> Result[Any]:
@@ -94,13 +91,9 @@ class Client:
             return stream.result
 
     @overload
-    def stream(
-        self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> ResponseStream[str]: ...
+    def stream(self, output_type: None, messages: Messages, **options: Unpack[GenerateOptions]) -> ResponseStream[str]: ...
     @overload
-    def stream(
-        self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]
-    ) -> ResponseStream[T]: ...
+    def stream(self, output_type: type[T], messages: Messages, **options: Unpack[GenerateOptions]) -> ResponseStream[T]: ...
     @overload
     def stream(self, output_type: Any, messages: Messages, **options: Any) -> ResponseStream[Any]: ...
     def stream(self, output_type: Any, messages: Messages, **options: Any) -> ResponseStream[Any]:
@@ -113,9 +106,7 @@ class Client:
             raise InvalidRequestError("the client is closed")
         settings = GenerationSettings.from_options(options)
         output: OutputType[Any] = OutputType(output_type)
-        generation = Generation(
-            output, check_messages(messages), settings, self._upstream.traits, timeout_s=self.timeout_s
-        )
+        generation = Generation(output, check_messages(messages), settings, self._upstream.traits, timeout_s=self.timeout_s)
         return ResponseStream(generation, self._upstream)
 
     def load(self) -> None:

@@ -65,9 +65,7 @@ class UnknownModelError(InvalidRequestError):
 class InvalidSchemaError(InvalidRequestError):
     """The output type has no JSON schema, or the schema is not one; `pointer` names the place in it."""
 
-    def __init__(
-        self, message: str, *, pointer: str = "#", param: str | None = "output_type", hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, pointer: str = "#", param: str | None = "output_type", hint: str | None = None) -> None:
         super().__init__(message, param=param, hint=hint)
         self.pointer = pointer
 
@@ -75,9 +73,7 @@ class InvalidSchemaError(InvalidRequestError):
 class UnsupportedSchemaError(InvalidRequestError):
     """A valid schema that this upstream cannot take; `pointer` names the place in it."""
 
-    def __init__(
-        self, message: str, *, pointer: str = "#", param: str | None = "output_type", hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, pointer: str = "#", param: str | None = "output_type", hint: str | None = None) -> None:
         super().__init__(message, param=param, hint=hint)
         self.pointer = pointer
 
@@ -153,15 +149,15 @@ class UpstreamError(MiddlewareError):
         status: HTTP status of the upstream, None if there was none.
         reasoning: Thinking received before it broke off, None if there was none.
         raw_content: Answer text received before it broke off.
+        retry_after_s: Seconds that the upstream asks to wait, None if it did not say.
     """
 
-    def __init__(
-        self, message: str, *, status: int | None = None, retryable: bool = False, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, status: int | None = None, retryable: bool = False, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, retryable=retryable)
         self.status = status
         self.reasoning: str | None = None
         self.raw_content = ""
+        self.retry_after_s: float | None = None
 
 
 class UpstreamTimeoutError(UpstreamError):

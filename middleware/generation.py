@@ -149,9 +149,7 @@ class Generation(Generic[T]):
 
     def _retry(self, end: UpstreamEnd, problems: tuple[Problem, ...]) -> Iterator[Event[T]]:
         attempt = self._attempt
-        self._failed.append(
-            FailedAttempt(attempt.reasoning or None, attempt.content, problems, end.finish_reason, end.usage)
-        )
+        self._failed.append(FailedAttempt(attempt.reasoning or None, attempt.content, problems, end.finish_reason, end.usage))
         if len(self._failed) < self._settings.max_attempts:
             yield RetryStarted(len(self._failed) + 1, problems)
             return

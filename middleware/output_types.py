@@ -1,7 +1,7 @@
 """What the caller wants back, and the JSON schema that says so.
 
-Takes pydantic models, dataclasses, TypedDicts, `Literal`, unions, lists, primitives (whatever pydantic's `TypeAdapter` takes), a raw
-JSON schema as a dict, and `str` or None for free text. Property order is kept everywhere; keys are never sorted.
+Takes pydantic models, dataclasses, TypedDicts, `Literal`, unions, lists, primitives (whatever pydantic's `TypeAdapter` takes), a
+raw JSON schema as a dict, and `str` or None for free text. Property order is kept everywhere; keys are never sorted.
 The shape that a provider wants is made in `wire_schema.py`.
 """
 

@@ -1,5 +1,7 @@
 """An upstream that plays a script, for tests without a model: yours and ours.
 
+Example::
+
     upstream = ScriptedUpstream([reply("I add them up.", '{"total": 3}')])
     client = Client("test", upstream=upstream)
 """

@@ -1,12 +1,14 @@
 """Is this text a valid answer? Strict JSON first, then the JSON schema, then the Python type.
 
-Strict means RFC 8259 with nothing added: no NaN or Infinity, no key twice, no lone surrogates, numbers compared at full precision.
+Strict means RFC 8259 with nothing added: no NaN or Infinity, no key twice, no lone surrogates. Numbers are compared at full
+precision.
 Knows nothing about models; `generation.py` decides what a problem leads to.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -30,7 +32,7 @@ def parse_strict(text: str) -> Any:
     """
     try:
         value = json.loads(
-            text, object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant, parse_float=Decimal, parse_int=_parse_int
+            text, object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
         )
         text.encode()
         _check_surrogates(text)
@@ -54,6 +56,14 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise NotStrictJsonError(f"{name} is not JSON")
+
+
+def _parse_float(digits: str) -> Decimal:
+    # What overflows to infinity, or underflows to zero, as a Python float would not be the number that was checked.
+    number, rounded = Decimal(digits), float(digits)
+    if math.isinf(rounded) or (rounded == 0 and number != 0):
+        raise NotStrictJsonError(f"the number {digits[:40]} is out of range")
+    return number
 
 
 def _parse_int(digits: str) -> int | Decimal:

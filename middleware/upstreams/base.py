@@ -69,7 +69,7 @@ class UpstreamEnd:
     """
 
     finish_reason: FinishReason = "stop"
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     enforcement: Enforcement = "validated"
     strategy: str = "text"
     checked_after: tuple[str, ...] = ()

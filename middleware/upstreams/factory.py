@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ..errors import InvalidRequestError, UnknownModelError
 from .base import Upstream
+from .schema_modes import STRATEGIES, Strategy
 
-Strategy = Literal["auto", "native", "json_object", "prompted"]
 LOCAL_PREFIX = "local/"
 
 
@@ -29,8 +29,8 @@ def create_upstream(
     """
     if not model.strip() or model != model.strip():
         raise UnknownModelError(f"not a model name: {model!r}", hint=_NAMES_HINT)
-    if strategy not in get_args(Strategy):
-        raise InvalidRequestError(f"no strategy {strategy!r}", param="strategy", hint=f"one of {get_args(Strategy)}")
+    if strategy not in STRATEGIES:
+        raise InvalidRequestError(f"no strategy {strategy!r}", param="strategy", hint=f"one of {STRATEGIES}")
     if model.startswith(LOCAL_PREFIX):
         return _create_local(model.removeprefix(LOCAL_PREFIX), base_url, family, strategy, engine_options)
     if engine_options is not None:

@@ -1,0 +1,224 @@
+"""The engine in this process. The only module that imports `engine`, and only when a model is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import (
+    InvalidRequestError,
+    MiddlewareError,
+    MissingExtraError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+)
+from ..result import FinishReason, Usage
+from ..settings import GenerationSettings
+from .base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
+from .local_errors import translate_engine_error
+
+if TYPE_CHECKING:
+    from engine import AsyncLLMEngine, RequestOutput, RequestStream
+
+_EXTRA = "pip install 'thinkgate[engine]'"
+
+
+class LocalUpstream:
+    """One model in one engine, loaded at the first request or by `load`. Thread-safe."""
+
+    def __init__(self, model: str, *, family: str = "auto", engine_options: Mapping[str, Any] | None = None) -> None:
+        self._model = model
+        self._options = {"family": family, **(engine_options or {})}
+        self._lock = threading.Lock()
+        self._engine: AsyncLLMEngine | None = None
+        self._is_closed = False
+
+    @property
+    def traits(self) -> UpstreamTraits:
+        """Any root, and nothing around the answer: the mask sees to it."""
+        return UpstreamTraits()
+
+    def stream(self, request: ChatRequest) -> Generator[UpstreamItem, None, None]:
+        """See `Upstream.stream`. Waiting for the model to load has no deadline."""
+        stream = self._submit(request)
+        with _Deadline(stream, request.settings.timeout_s) as deadline:
+            try:
+                for output in stream:
+                    yield from _items(output, request, self._has_family)
+                    if output.finished:
+                        return
+            finally:
+                stream.close()
+            deadline.raise_ended()
+
+    async def astream(self, request: ChatRequest) -> AsyncGenerator[UpstreamItem, None]:
+        """See `Upstream.astream`."""
+        stream = await self._asubmit(request)
+        with _Deadline(stream, request.settings.timeout_s) as deadline:
+            try:
+                async for output in stream:
+                    for item in _items(output, request, self._has_family):
+                        yield item
+                    if output.finished:
+                        return
+            finally:
+                stream.close()
+            deadline.raise_ended()
+
+    def report_invalid(self, request: ChatRequest) -> None:
+        """Nothing to learn: what the mask leaves open is known."""
+
+    def load(self) -> None:
+        """Load the model.
+
+        Raises:
+            MissingExtraError: torch or another part of the engine is not installed.
+            UnknownModelError: There is no such model.
+            UpstreamUnavailableError: It cannot be loaded.
+        """
+        self._loaded()
+
+    def close(self) -> None:
+        """Stop the engine and free the model."""
+        with self._lock:
+            self._is_closed = True
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    @property
+    def _has_family(self) -> bool:
+        return self._engine is not None and self._engine.family is not None
+
+    def _loaded(self) -> AsyncLLMEngine:
+        with self._lock:
+            if self._is_closed:
+                raise UpstreamUnavailableError("the client is closed")
+            if self._engine is None:
+                with _translated():
+                    module = _import_engine()
+                    self._engine = module.AsyncLLMEngine(_config(module, self._model, self._options))
+            return self._engine
+
+    def _submit(self, request: ChatRequest) -> RequestStream:
+        engine = self._loaded()
+        settings = request.settings
+        if settings.extra:
+            name = next(iter(settings.extra))
+            raise InvalidRequestError(f"local models have no option {name!r}", param=name)
+        with _translated():
+            from engine import GrammarSpec
+
+            grammar = GrammarSpec.from_json_schema(request.schema) if request.schema is not None else None
+            prompt = engine.render(list(request.messages), thinking=settings.thinking)
+            return engine.submit(
+                prompt, _sampling(settings), grammar=grammar, on_unknown=settings.on_unknown, thinking=settings.thinking
+            )
+
+    async def _asubmit(self, request: ChatRequest) -> RequestStream:
+        submitting = asyncio.ensure_future(asyncio.to_thread(self._submit, request))
+        try:
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped; what it submits is cancelled as soon as it is there.
+            submitting.add_done_callback(_cancel_submitted)
+            raise
+
+
+def _cancel_submitted(submitting: asyncio.Future[RequestStream]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().close()
+
+
+def _import_engine() -> Any:
+    try:
+        import engine
+    except ImportError as error:
+        raise MissingExtraError(f"the engine cannot be imported: {error}", hint=_EXTRA) from error
+    if not hasattr(engine, "AsyncLLMEngine"):
+        found = getattr(engine, "__file__", None) or "a namespace package"
+        raise UpstreamUnavailableError(
+            f"the module `engine` that Python found is not thinkgate's: {found}",
+            hint="another distribution or folder of that name comes first on sys.path",
+        )
+    return engine
+
+
+def _config(module: Any, model: str, options: Mapping[str, Any]) -> Any:
+    try:
+        return module.EngineConfig(model=model, **options)
+    except TypeError as error:
+        raise InvalidRequestError(f"engine_options: {error}", param="engine_options") from error
+
+
+def _sampling(settings: GenerationSettings) -> Any:
+    from engine import SamplingParams
+
+    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "max_reasoning_tokens")
+    given = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    return SamplingParams(**given)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except MiddlewareError:
+        raise
+    except Exception as error:
+        raise translate_engine_error(error) from error
+
+
+class _Deadline:
+    """Cancels a stream when the time is up: then its iteration ends, and `raise_ended` says why."""
+
+    def __init__(self, stream: RequestStream, timeout_s: float | None) -> None:
+        self._stream = stream
+        self._timer = threading.Timer(timeout_s, self._expire) if timeout_s is not None else None
+        self._is_expired = False
+
+    def __enter__(self) -> _Deadline:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self) -> None:
+        self._is_expired = True
+        self._stream.cancel()
+
+    def raise_ended(self) -> None:
+        if self._is_expired:
+            raise UpstreamTimeoutError("the call ran out of time", hint="raise timeout_s")
+        raise UpstreamUnavailableError("the engine ended the request early", retryable=True)
+
+
+def _items(output: RequestOutput, request: ChatRequest, has_family: bool) -> Iterator[UpstreamItem]:
+    if output.reasoning_delta or output.content_delta:
+        yield UpstreamDelta(output.reasoning_delta, output.content_delta)
+    if output.error is not None:
+        raise translate_engine_error(output.error) from output.error
+    if output.stop_reason == "abort":
+        raise UpstreamUnavailableError("the request was cancelled in the engine", retryable=True)
+    if output.finished:
+        yield _end(output, request, has_family)
+
+
+def _end(output: RequestOutput, request: ChatRequest, has_family: bool) -> UpstreamEnd:
+    reason: FinishReason = "length" if output.stop_reason == "length" else "stop"
+    has_schema = request.schema is not None
+    return UpstreamEnd(
+        finish_reason=reason,
+        usage=Usage(len(output.prompt_token_ids), len(output.token_ids), output.num_reasoning_tokens),
+        enforcement="masked" if has_schema else "validated",
+        strategy="mask" if has_schema else "text",
+        checked_after=tuple(output.unenforced),
+        is_reasoning_open=has_family and not output.reasoning_ended,
+    )

@@ -1,0 +1,50 @@
+"""Errors of the engine and of the parsers beneath it, translated into ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import (
+    InvalidRequestError,
+    InvalidSchemaError,
+    MiddlewareError,
+    UnknownModelError,
+    UnsupportedSchemaError,
+    UpstreamBusyError,
+    UpstreamError,
+    UpstreamUnavailableError,
+)
+
+
+def translate_engine_error(error: Exception) -> MiddlewareError:
+    """Return our error for one of the engine's. By class name, so that the engine need not be imported."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = str(error) or type(error).__name__
+    hint: str | None = getattr(error, "hint", None)
+    pointer: str = getattr(error, "pointer", None) or "#"
+    if "UnknownModelError" in names:
+        return UnknownModelError(text, hint=hint)
+    if "InvalidRequestError" in names:
+        return InvalidRequestError(text, param=getattr(error, "param", None), hint=hint)
+    if "InvalidGrammarError" in names:
+        return InvalidSchemaError(text, pointer=pointer, hint=hint)
+    if names & {"UnsupportedGrammarError", "GrammarCompileError"}:
+        return UnsupportedSchemaError(text, pointer=pointer, hint=hint)
+    if "UnknownPromptStateError" in names:
+        return InvalidRequestError(text, param="on_unknown", hint=hint)
+    if "UnknownFamilyError" in names:
+        return InvalidRequestError(text, param="family", hint=hint)
+    return _translate_failure(names, text, hint, retryable=bool(getattr(error, "retryable", False)))
+
+
+def _translate_failure(names: set[str], text: str, hint: str | None, *, retryable: bool) -> UpstreamError:
+    if "EngineBusyError" in names:
+        return UpstreamBusyError(text, hint=hint)
+    if names & {"ModelLoadError", "EngineClosedError"}:
+        return UpstreamUnavailableError(text, hint=hint, retryable=retryable)
+    return UpstreamError(text, hint=hint, retryable=retryable)
+
+
+def is_engine_error(error: Any) -> bool:
+    """Whether an exception comes from the engine or the parsers."""
+    return any(kind.__name__ in ("EngineError", "ReasoningParserError") for kind in type(error).__mro__)
