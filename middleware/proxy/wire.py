@@ -157,7 +157,7 @@ def read_call(data: bytes) -> CompletionCall:
     try:
         body = _Body.model_validate(known)
     except ValidationError as error:
-        _raise_first_problem(error)
+        _raise_worst_problem(error)
     if body.stream_options is not None and not body.stream:
         raise invalid_parameter("stream_options", "stream_options is only allowed with stream: true")
     return CompletionCall(
@@ -203,21 +203,23 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
             raise ApiError(400, message, param=name, code="unsupported_parameter")
 
 
-def _raise_first_problem(error: ValidationError) -> NoReturn:
-    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    param = ""
-    for part in problem["loc"]:
-        if isinstance(part, int):
-            param += f"[{part}]"
-        elif part in _UNION_BRANCHES:
-            continue
-        else:
-            param += f".{part}" if param else part
+def _raise_worst_problem(error: ValidationError) -> NoReturn:
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    # Of the branches of a union, the one that got furthest is the one that was meant.
+    problem = max(problems, key=lambda found: len(found["loc"]))
+    param = _param_name([part for part in problem["loc"] if part not in _CONTENT_BRANCHES])
     raise invalid_parameter(param, f"{param}: {problem['msg']}")
 
 
-_UNION_BRANCHES = frozenset({"text", "json_object", "str", "list[_TextPart]"})
-"""Names that pydantic puts into an error's location for a branch of a union; they are no field names."""
+_CONTENT_BRANCHES = frozenset({"str", "list[_TextPart]"})
+"""What pydantic puts into a location for a branch of the union `content`; no names of fields."""
+
+
+def _param_name(location: list[int | str]) -> str:
+    if location[0] == "response_format" and len(location) > 1:
+        # The second part repeats the type that chose the branch.
+        del location[1]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
 def _plain_message(message: _Message) -> dict[str, str]:

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from middleware import Client, UnknownModelError, cli
+from middleware.commands import serve
+from middleware.commands.demo_orders import load_demo_orders
+from middleware.testing import Reply, ScriptedUpstream, reply
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give a function that scripts the replies of the next client."""
+    upstreams: list[ScriptedUpstream] = []
+
+    def script(*replies: Reply) -> ScriptedUpstream:
+        upstream = ScriptedUpstream(replies)
+        upstreams.append(upstream)
+        monkeypatch.setattr(cli, "Client", lambda model, **_: Client(model, upstream=upstream))
+        return upstream
+
+    yield script
+    assert all(upstream.is_closed for upstream in upstreams)
+
+
+@pytest.fixture
+def schema_file(tmp_path: Path) -> str:
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(SCHEMA))
+    return str(path)
+
+
+def _answer(index: int) -> str:
+    return load_demo_orders()[index].answer.model_dump_json()
+
+
+def test_demo_prints_one_json_object_a_line(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("thinking", _answer(0)), reply("thinking", _answer(0)))
+    assert cli.main(["demo", "--count", "2", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["right"] for line in lines] == [True, False]
+    assert lines[0]["output"] == load_demo_orders()[0].answer.model_dump()
+    assert (lines[0]["reasoning"], lines[0]["valid"], lines[0]["usage"]["reasoning_tokens"]) == ("thinking", True, 2)
+
+
+def test_demo_shows_orders_thinking_objects_and_a_table(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("eight mugs are", _answer(0)), reply("still thinking", "", finish_reason="length"))
+    assert cli.main(["demo", "--count", "2"]) == 1
+    out = capsys.readouterr().out
+    for text in (
+        "Loading local/pocket-r1",
+        "Order 1 of 2",
+        "eight mugs are",
+        '"currency": "USD"',
+        "ReasoningTruncatedError",
+        "thinking tokens",
+    ):
+        assert text in out
+    rows = [line for line in out.splitlines() if line.lstrip("│ ").startswith("order ")]
+    assert [("yes" in row, "no" in row) for row in rows] == [(True, False), (False, True)]
+
+
+def test_demo_json_line_says_what_went_wrong(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("still thinking", "", finish_reason="length"))
+    assert cli.main(["demo", "--count", "1", "--json"]) == 1
+    line = json.loads(capsys.readouterr().out)
+    assert (line["output"], line["valid"], line["reasoning"]) == (None, False, "still thinking")
+    assert line["error"]["type"] == "ReasoningTruncatedError"
+
+
+@pytest.mark.parametrize("count", ["0", "1000"])
+def test_demo_refuses_a_count_out_of_range(play: Any, count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    play()
+    assert cli.main(["demo", "--count", count]) == 2
+    assert "--count must be between 1 and" in capsys.readouterr().err
+
+
+def test_generate_writes_free_text(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    upstream = play(reply("t", "hello there"))
+    assert cli.main(["generate", "hi", "--max-tokens", "9", "--temperature", "0.5", "--seed", "3", "--no-thinking"]) == 0
+    assert capsys.readouterr() == ("hello there\n", "")
+    request = upstream.requests[0]
+    assert list(request.messages) == [{"role": "user", "content": "hi"}]
+    settings = request.settings
+    assert (settings.max_tokens, settings.temperature, settings.seed, settings.thinking) == (9, 0.5, 3, False)
+
+
+def test_generate_reads_standard_input_and_a_schema_file(
+    play: Any, schema_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream = play(reply("t", '{"a":1}'))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe"))
+    assert cli.main(["generate", "--schema", schema_file]) == 0
+    assert json.loads(capsys.readouterr().out) == {"a": 1}
+    assert upstream.requests[0].messages[0]["content"] == "from a pipe"
+    assert upstream.requests[0].schema == SCHEMA
+
+
+def test_generate_loads_a_class_and_streams_to_standard_error(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("a long thought", _answer(0)))
+    assert cli.main(["generate", "--schema", "middleware.commands.demo_orders:Order", "--stream", "hi"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["currency"] == "USD"
+    assert "a long thought" in captured.err
+
+
+def test_generate_prints_a_json_line(play: Any, schema_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("t", '{"a":1}'))
+    assert cli.main(["generate", "--schema", schema_file, "--json", "hi"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert (line["output"], line["reasoning"], line["valid"], line["finish_reason"]) == ({"a": 1}, "t", True, "stop")
+
+
+def test_generate_json_line_carries_the_error(play: Any, schema_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("t", '{"a', finish_reason="length"))
+    assert cli.main(["generate", "--schema", schema_file, "--json", "hi"]) == 1
+    line = json.loads(capsys.readouterr().out)
+    assert (line["valid"], line["error"]["type"], line["error"]["phase"]) == (False, "AnswerTruncatedError", "answer")
+
+
+def test_generate_prints_a_typed_error_with_its_hint(play: Any, schema_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    play(reply("on and on", "", finish_reason="length"))
+    assert cli.main(["generate", "--schema", schema_file, "hi"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("thinkgate: the token limit came inside the thinking\nhint: raise max_tokens")
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        pytest.param("nothing.json", "cannot read nothing.json", id="no-file"),
+        pytest.param("nothing", "neither a schema file nor module:Class", id="neither"),
+        pytest.param("no_such_module:Order", "No module named 'no_such_module'", id="no-module"),
+        pytest.param("middleware:Nothing", "has no attribute 'Nothing'", id="no-class"),
+        pytest.param("LIST", "holds no JSON object", id="list"),
+        pytest.param("BROKEN", "is not JSON", id="broken"),
+    ],
+)
+def test_generate_names_what_is_wrong_with_the_schema(
+    schema: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "LIST").write_text("[]")
+    (tmp_path / "BROKEN").write_text("{")
+    path = tmp_path / schema
+    assert cli.main(["generate", "--schema", str(path) if path.exists() else schema, "hi"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_generate_refuses_an_empty_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["generate", " "]) == 2
+    assert "the prompt is empty" in capsys.readouterr().err
+
+
+def test_generate_asks_for_a_prompt_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert cli.main(["generate"]) == 2
+    assert "hint: give one as an argument, or pipe one in" in capsys.readouterr().err
+
+
+def test_main_prints_an_unknown_model_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(model: str, **_: Any) -> Client:
+        raise UnknownModelError(f"no model {model}", hint="try another")
+
+    monkeypatch.setattr(cli, "Client", refuse)
+    assert cli.main(["generate", "--model", "x/y", "hi"]) == 2
+    assert capsys.readouterr().err == "thinkgate: no model x/y\nhint: try another\n"
+
+
+def test_main_ends_quietly_when_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(model: str, **_: Any) -> Client:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "Client", interrupt)
+    assert cli.main(["generate", "hi"]) == 130
+
+
+@pytest.mark.parametrize(("command", "extra", "module"), [("demo", "cli", "rich.console"), ("serve", "proxy", "uvicorn")])
+def test_main_hints_at_the_extra_that_is_missing(
+    command: str, extra: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("middleware.proxy", "middleware.commands.display"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert cli.main([command]) == 1
+    assert f'hint: pip install "thinkgate[{extra}]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["demo", "--help"], ["generate", "--help"], ["serve", "--help"], ["--version"]]
+)
+def test_main_helps(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 0
+    assert "thinkgate" in capsys.readouterr().out
+
+
+def test_serve_reads_keys_from_file_and_environment(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# a comment\none\n\n two \n")
+    assert serve.read_keys(path, {serve.KEYS_VARIABLE: "three, four,"}) == ["three", "four", "one", "two"]
+    assert serve.read_keys(None, {}) == []
+
+
+def test_serve_refuses_a_key_file_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "keys"
+    path.write_text("\n# nothing\n")
+    assert cli.main(["serve", "--api-key-file", str(path)]) == 2
+    assert cli.main(["serve", "--api-key-file", str(tmp_path / "absent")]) == 2
+    assert "holds no key" in capsys.readouterr().err
+
+
+def test_serve_refuses_one_name_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--model", "a=local/x", "--model", "a=local/y"]) == 2
+    assert "two models are called 'a'" in capsys.readouterr().err
+
+
+def test_serve_names_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    from middleware.proxy.server import listen
+
+    with listen("127.0.0.1", 0) as taken:
+        assert cli.main(["serve", "--port", str(taken.getsockname()[1])]) == 2
+    assert "cannot listen on 127.0.0.1" in capsys.readouterr().err

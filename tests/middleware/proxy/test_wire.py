@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from middleware.proxy.errors import ApiError
+from middleware.proxy.wire import HARMLESS_FIELDS, NEUTRAL_VALUES, read_call
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def _read(**fields: Any) -> Any:
+    return read_call(json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode())
+
+
+def _refusal(data: bytes) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        read_call(data)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def test_read_call_takes_a_plain_request() -> None:
+    call = _read()
+    assert (call.model, call.messages, call.schema, call.thinking, call.settings) == ("m", MESSAGES, None, None, {})
+    assert not call.is_streamed
+    assert call.include_reasoning
+
+
+def test_read_call_collects_settings() -> None:
+    call = _read(max_tokens=5, temperature=1, top_p=0.5, top_k=3, seed=7, thinking_token_budget=2)
+    assert call.settings == {
+        "max_tokens": 5, "temperature": 1, "top_p": 0.5, "top_k": 3, "seed": 7, "max_reasoning_tokens": 2,
+    }  # fmt: skip
+
+
+def test_read_call_prefers_the_newer_names() -> None:
+    call = _read(max_tokens=5, max_completion_tokens=6, thinking_token_budget=2, max_reasoning_tokens=3)
+    assert call.settings == {"max_tokens": 6, "max_reasoning_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "thinking"),
+    [
+        pytest.param({"reasoning_effort": "none"}, False, id="effort-none"),
+        pytest.param({"reasoning_effort": "low"}, True, id="effort-low"),
+        pytest.param({"chat_template_kwargs": {"enable_thinking": False}}, False, id="switch-off"),
+        pytest.param({"chat_template_kwargs": {"thinking": True}, "reasoning_effort": "none"}, True, id="switch-beats-effort"),
+        pytest.param({"chat_template_kwargs": {}}, None, id="empty-switches"),
+    ],
+)
+def test_read_call_reads_the_thinking_switch(fields: dict[str, Any], thinking: bool | None) -> None:
+    assert _read(**fields).thinking is thinking
+
+
+def test_read_call_joins_text_parts_and_maps_developer() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [{"role": "developer", "content": "d"}, {"role": "user", "content": parts}, {"role": "assistant", "content": None}]
+    assert _read(messages=messages).messages == [
+        {"role": "system", "content": "d"},
+        {"role": "user", "content": "ab"},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+def test_read_call_drops_the_thinking_of_earlier_turns() -> None:
+    messages = [{"role": "assistant", "content": "x", "reasoning_content": "t", "refusal": None, "tool_calls": []}, *MESSAGES]
+    assert _read(messages=messages).messages[0] == {"role": "assistant", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("response_format", "schema"),
+    [
+        pytest.param({"type": "text"}, None, id="text"),
+        pytest.param({"type": "json_object"}, {"type": "object"}, id="D16-json-object-is-sent-as-a-schema"),
+        pytest.param(
+            {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array"}}}, {"type": "array"}, id="schema"
+        ),
+        pytest.param({"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": {}}}, {}, id="empty-schema"),
+    ],
+)
+def test_read_call_reads_the_response_format(response_format: dict[str, Any], schema: dict[str, Any] | None) -> None:
+    assert _read(response_format=response_format).schema == schema
+
+
+@pytest.mark.parametrize("name", sorted(HARMLESS_FIELDS))
+def test_read_call_ignores_harmless_fields(name: str) -> None:
+    assert _read(**{name: {"a": "b"}}).settings == {}
+
+
+@pytest.mark.parametrize("name", sorted(NEUTRAL_VALUES))
+def test_read_call_takes_unsupported_fields_that_ask_for_nothing(name: str) -> None:
+    for value in [None, *NEUTRAL_VALUES[name]]:
+        assert _read(**{name: value}).settings == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        pytest.param({"n": 10**9}, "n", "unsupported_parameter", id="E16-n-is-a-billion"),
+        pytest.param({"n": 2}, "n", "unsupported_parameter", id="n-2"),
+        pytest.param({"n": True}, "n", "unsupported_parameter", id="n-true"),
+        pytest.param({"stop": ["x"]}, "stop", "unsupported_parameter", id="stop"),
+        pytest.param({"tools": [{}]}, "tools", "unsupported_parameter", id="tools"),
+        pytest.param({"logprobs": True}, "logprobs", "unsupported_parameter", id="logprobs"),
+        pytest.param({"guided_json": {}}, "guided_json", "unknown_parameter", id="unknown-field"),
+        pytest.param({"model": 3}, "model", "invalid_value", id="model-type"),
+        pytest.param({"messages": []}, "messages", "invalid_value", id="no-messages"),
+        pytest.param({"messages": [{"role": "user", "content": 3}]}, "messages[0].content", "invalid_value", id="content-type"),
+        pytest.param({"messages": [{"role": "wizard", "content": ""}]}, "messages[0].role", "invalid_value", id="role"),
+        pytest.param({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role", "invalid_value", id="tool-role"),
+        pytest.param(
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+            "invalid_value",
+            id="image",
+        ),
+        pytest.param({"temperature": 3}, "temperature", "invalid_value", id="temperature"),
+        pytest.param({"temperature": "0"}, "temperature", "invalid_value", id="temperature-text"),
+        pytest.param({"top_p": 0}, "top_p", "invalid_value", id="top-p"),
+        pytest.param({"max_tokens": 0}, "max_tokens", "invalid_value", id="max-tokens-0"),
+        pytest.param({"max_tokens": 10**30}, "max_tokens", "invalid_value", id="max-tokens-huge"),
+        pytest.param({"max_tokens": True}, "max_tokens", "invalid_value", id="max-tokens-bool"),
+        pytest.param({"seed": 2**64}, "seed", "invalid_value", id="seed-huge"),
+        pytest.param({"response_format": {"type": "xml"}}, "response_format", "invalid_value", id="format-type"),
+        pytest.param(
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+            "invalid_value",
+            id="format-without-schema",
+        ),
+        pytest.param({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value", id="stream-options-alone"),
+        pytest.param({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x", "invalid_value", id="template-switch"),
+    ],
+)
+def test_read_call_refuses_and_names_the_field(fields: dict[str, Any], param: str, code: str) -> None:
+    error = _refusal(json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode())
+    assert (error.param, error.code) == (param, code)
+    assert error.body()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"{", id="cut"),
+        pytest.param(b"[]", id="array"),
+        pytest.param(b"\xff\xfe", id="not-utf-8"),
+        pytest.param(b'{"temperature": NaN}', id="nan"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b'{"seed": ' + b"9" * 5000 + b"}", id="long-number"),
+        pytest.param(b'{"model": "\\ud800"}', id="lone-surrogate"),
+    ],
+)
+def test_read_call_refuses_what_is_no_json_object(data: bytes) -> None:
+    assert _refusal(data).code == "invalid_request"
