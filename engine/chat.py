@@ -90,19 +90,21 @@ def detect_family(tokenizer: PreTrainedTokenizerBase) -> ReasoningFamily | None:
     """Pick the family whose markers are single tokens here and whose switch and turn tokens fit best; None if none fits."""
     template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
     scored = [(_fit(family, tokenizer, template), family) for family in list_families()]
-    best = max(scored, key=lambda pair: pair[0], default=(0, None))
+    best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
     family = best[1] if best[0] > 0 else None
     logger.info("reasoning family: %s", family.name if family is not None else "none")
     return family
 
 
-def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, template: str) -> int:
-    """Score 0 = the markers are not here; each turn token and the switch add one, what should be here and is not takes one."""
+def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, template: str) -> float:
+    """Score 0 = the markers are not here. Turn tokens count as a share of the family's, the switch as much as all of them."""
     if _token_to_id(tokenizer, family.end) is None or _token_to_id(tokenizer, family.start) is None:
-        return 0
-    clues = [_token_to_id(tokenizer, text) is not None for text in family.turn_boundaries]
-    clues += [family.thinking_switch in template] if family.thinking_switch is not None else []
-    return max(1, 100 + sum(1 if clue else -1 for clue in clues))
+        return 0.0
+    found = [_token_to_id(tokenizer, text) is not None for text in family.turn_boundaries]
+    score = sum(found) / len(found) if found else 0.0
+    if family.thinking_switch is not None:
+        score += 1 if family.thinking_switch in template else -1
+    return 10 + score
 
 
 def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:

@@ -6,7 +6,7 @@ proves it against the installed version, in both directions).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -170,15 +170,45 @@ def strip_annotations(schema: Any) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema
-    return {key: _strip_value(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
+    return {key: value for key, value in map_subschemas(schema, strip_annotations).items() if key not in _ANNOTATIONS}
 
 
-def _strip_value(key: str, value: Any) -> Any:
-    if key in _SCHEMA_MAP_KEYS and isinstance(value, Mapping):
-        return {name: strip_annotations(child) for name, child in value.items()}
-    if key in _SCHEMA_LIST_KEYS and isinstance(value, list):
-        return [strip_annotations(child) for child in value]
-    return strip_annotations(value) if key in _SCHEMA_KEYS else value
+def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Give a copy of `schema` in which `change` was applied to every direct subschema, and to nothing that is data."""
+
+    def apply(key: str, value: Any) -> Any:
+        if key in _SCHEMA_MAP_KEYS and isinstance(value, Mapping):
+            return {name: change(child) for name, child in value.items()}
+        if key in _SCHEMA_LIST_KEYS and isinstance(value, list):
+            return [change(child) for child in value]
+        return change(value) if key in _SCHEMA_KEYS else value
+
+    return {key: apply(key, value) for key, value in schema.items()}
+
+
+CLOSED_INTEGER = 10**18
+CLOSED_NUMBER = 10**15
+
+
+def close_ranges(schema: Any) -> Any:
+    """Give the schema with the missing end of half-open number ranges filled in, far out.
+
+    A backend writes a half-open range as digits without end. 10**18 is the last power of ten in an int64, 10**15 the last below
+    which a double holds every integer with three decimals.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    closed = map_subschemas(schema, close_ranges)
+    kinds = schema.get("type")
+    far = {"integer": CLOSED_INTEGER, "number": CLOSED_NUMBER}.get(kinds) if isinstance(kinds, str) else None
+    has_low = "minimum" in schema or "exclusiveMinimum" in schema
+    has_high = "maximum" in schema or "exclusiveMaximum" in schema
+    if far is None or has_low == has_high:
+        return closed
+    end = [schema[key] for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum") if key in schema]
+    if any(abs(value) >= far for value in end):
+        return closed
+    return closed | ({"maximum": far} if has_low else {"minimum": -far})
 
 
 def unenforced_keywords(schema: Any) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine import GrammarSpec, InvalidGrammarError, UnsupportedGrammarError
+from engine import GrammarSpec, InvalidGrammarError, InvalidRequestError, UnsupportedGrammarError
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.schema_check import MAX_DEPTH
 from engine.grammar.vocabulary import Vocabulary
@@ -16,10 +18,13 @@ from engine.grammar.vocabulary import Vocabulary
 STOP = 256
 
 
+# A vocabulary of single bytes: any text can be spelled.
+BYTES = Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,))
+
+
 @pytest.fixture(scope="module")
 def backend() -> XGrammarBackend:
-    """A vocabulary of single bytes: any text can be spelled."""
-    return XGrammarBackend(Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,)), num_threads=1)
+    return XGrammarBackend(BYTES, num_threads=1)
 
 
 def accepts(backend: XGrammarBackend, schema: Any, document: str, *, any_whitespace: bool = False) -> bool:
@@ -92,6 +97,64 @@ def test_compact_is_the_default_and_can_be_opened(backend: XGrammarBackend) -> N
     assert accepts(backend, schema, '{ "a": 1 }', any_whitespace=True)
 
 
+NUMBERS = ["0", "-1", "4.999999999", "1e-7", "9.1093837015e-31", "-1.7976931348623157e279", "9223372036854775807", "0.1"]
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_T17_numbers_are_bounded_but_doubles_can_be_written(backend: XGrammarBackend, text: str) -> None:
+    assert accepts(backend, {"type": "number"}, text)
+    assert accepts(backend, {}, f"[{text}]")
+
+
+@pytest.mark.parametrize("text", ["1" * 40, "0." + "3" * 40, "1e309", "1e-999"])
+def test_T17_endless_and_infinite_numbers_are_refused(backend: XGrammarBackend, text: str) -> None:
+    assert not accepts(backend, {"type": "number"}, text)
+    assert not accepts(backend, {}, f"[{text}]")
+
+
+@pytest.mark.parametrize("bound", [{}, {"minimum": 259}, {"maximum": 10**12}, {"exclusiveMinimum": 5}])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_T17_half_open_ranges_have_an_end(backend: XGrammarBackend, kind: str, bound: dict[str, int]) -> None:
+    schema = {"type": kind, **bound}
+    assert accepts(backend, schema, "123456789")
+    assert not accepts(backend, schema, "9" * 60)
+    assert not accepts(backend, schema, "-" + "9" * 60)
+
+
+def test_T17_cap_can_be_lifted(backend: XGrammarBackend) -> None:
+    spec = GrammarSpec.from_json_schema({"type": "integer"}, max_number_digits=None)
+    assert backend.compile(spec).new_matcher((STOP,)).accept_tokens([*b"9" * 60, STOP])
+
+
+def test_cap_below_a_doubles_digits_is_refused() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        GrammarSpec.from_json_schema({}, max_number_digits=5)
+    assert caught.value.param == "max_number_digits"
+
+
+def test_digits_in_patterns_are_the_callers(backend: XGrammarBackend) -> None:
+    assert accepts(backend, {"type": "string", "pattern": "^[0-9]+$"}, '"' + "7" * 60 + '"')
+
+
+@pytest.mark.parametrize("text", ["über", 'ßb\\xfcbe\n"', "日本e5", "🙂1f", "\u0000a\u001fbc", "ÿÿ00", "a/b\\u00fc"])
+def test_any_text_survives_as_name_and_constant(backend: XGrammarBackend, text: str) -> None:
+    schema = {"type": "object", "properties": {text: {"enum": [text, "x"]}}, "required": [text], "additionalProperties": False}
+    right = json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))
+    assert accepts(backend, schema, right)
+    assert not accepts(backend, schema, right.replace(text[-1], "Q"))
+
+
+# A constant's U+007F is spelled as an escape, which is the same JSON value.
+TEXT = st.text(st.characters(exclude_characters="\x7f", exclude_categories=["Cs"]), max_size=8)
+
+
+@given(TEXT, TEXT)
+def test_constants_accept_themselves_and_nothing_else(text: str, other: str) -> None:
+    backend = XGrammarBackend(BYTES, num_threads=1)
+    assert accepts(backend, {"const": text}, json.dumps(text, ensure_ascii=False))
+    assert accepts(backend, {"const": text}, json.dumps(other, ensure_ascii=False)) is (text == other)
+
+
 @pytest.mark.parametrize(
     "schema",
     [{}, {"type": "object"}, {"type": "object", "properties": {}}, True],
@@ -160,7 +223,11 @@ MASKED: list[tuple[str, Any, str]] = [
         {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": [1]}}}, "required": ["a"]},
         '{"a":[2]}',
     ),
-    ("C38", {"type": "string"}, '"\t"'),
+    ("C38-tab", {"type": "string"}, '"\t"'),
+    ("C38-bounded", {"type": "string", "maxLength": 3}, '"\t"'),
+    ("C38-bounded-nul", {"type": "string", "minLength": 1, "maxLength": 3}, '"\0"'),
+    ("C38-bounded-newline", {"type": "string", "minLength": 1}, '"\n"'),
+    ("C38-pattern", {"type": "string", "pattern": "^.+$"}, '"\x01"'),
 ]
 
 

@@ -5,7 +5,9 @@ Its termination is state-driven: a matcher knows that its value is complete, and
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Sequence
 
 import torch
@@ -13,12 +15,17 @@ import xgrammar
 
 from ...errors import GrammarCompileError, UnsupportedGrammarError
 from ..matcher import CompiledGrammar, Matcher
+from ..schema_check import close_ranges
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 _COMPACT_SEPARATORS = (",", ":")
+# xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7).
+_BOUNDED_CHARACTER = r"[^\"\\\r\n]"
+_BOUNDED_CHARACTER_WITHOUT_CONTROLS = r"[^\0-\u001f\"\\]"
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
 
 
 class XGrammarBackend:
@@ -43,9 +50,7 @@ class XGrammarBackend:
             UnsupportedGrammarError: xgrammar cannot compile this constraint.
         """
         try:
-            xgrammar.Grammar.from_json_schema(
-                spec.schema_text, any_whitespace=spec.any_whitespace, separators=_separators(spec), strict_mode=False
-            )
+            _grammar(spec)
         except Exception as error:  # xgrammar raises RuntimeError and its own classes for what it cannot parse
             raise UnsupportedGrammarError(
                 f"xgrammar cannot compile this schema: {_first_line(error)}",
@@ -59,17 +64,52 @@ class XGrammarBackend:
             GrammarCompileError: xgrammar failed.
         """
         try:
-            compiled = self._compiler.compile_json_schema(
-                spec.schema_text, any_whitespace=spec.any_whitespace, separators=_separators(spec), strict_mode=False
-            )
+            compiled = self._compiler.compile_grammar(_grammar(spec))
         except Exception as error:  # as above
             raise GrammarCompileError(f"xgrammar failed to compile the schema: {_first_line(error)}") from error
         return _XGrammarCompiled(compiled)
 
 
-def _separators(spec: GrammarSpec) -> tuple[str, str] | None:
-    # Switching free white space off alone leaves ", " and ": ".
-    return None if spec.any_whitespace else _COMPACT_SEPARATORS
+def _grammar(spec: GrammarSpec) -> xgrammar.Grammar:
+    grammar = xgrammar.Grammar.from_json_schema(
+        spec.schema_text if spec.max_number_digits is None else json.dumps(close_ranges(json.loads(spec.schema_text))),
+        any_whitespace=spec.any_whitespace,
+        # Switching free white space off alone leaves ", " and ": ".
+        separators=None if spec.any_whitespace else _COMPACT_SEPARATORS,
+        strict_mode=False,
+    )
+    ebnf = _spell_escapes_out(str(grammar)).replace(_BOUNDED_CHARACTER, _BOUNDED_CHARACTER_WITHOUT_CONTROLS)
+    return xgrammar.Grammar.from_ebnf(ebnf if spec.max_number_digits is None else _cap_digits(ebnf, spec.max_number_digits))
+
+
+def _spell_escapes_out(ebnf: str) -> str:
+    r"""Write `\xfc` as `\u00fc`: xgrammar 0.2.9 prints the former, and reads hexadecimal digits after it as part of it."""
+    return _ESCAPE.sub(lambda match: rf"\u00{match[1]}" if match[1] else match[0], ebnf)
+
+
+def _cap_digits(ebnf: str, max_digits: int) -> str:
+    """Bound the digits of xgrammar's own number rules, which are open; exponents to 279, so that none is infinite.
+
+    Raises:
+        ValueError: The rules are not those of xgrammar 0.2.9; a bound that is not there must not go unnoticed.
+    """
+    more = f"basic_number_digits{{0, {max_digits - 1}}}"
+    bounded = {
+        'basic_integer ::= (("0") | (basic_integer_1 [1-9] [0-9]*))': f'basic_integer ::= (("0") | (basic_integer_1 [1-9] {more}))',
+        'basic_number_2 ::= (("0") | ([1-9] [0-9]*))': f'basic_number_2 ::= (("0") | ([1-9] {more}))',
+        'basic_number_3 ::= ("" | ("." basic_number_digits{1, -1}))': (
+            f'basic_number_3 ::= ("" | ("." basic_number_digits{{1, {max_digits}}}))'
+        ),
+        'basic_number_5 ::= ("" | ([eE] basic_number_4 basic_number_digits{1, -1}))': (
+            'basic_number_5 ::= ("" | ([eE] basic_number_4 basic_number_digits{1, 2}) | ([eE] basic_number_4 basic_exponent))\n'
+            'basic_exponent ::= (("1" [0-9] [0-9]) | ("2" [0-7] [0-9]))'
+        ),
+    }
+    for open_rule, bounded_rule in bounded.items():
+        if open_rule not in ebnf:
+            raise ValueError(f"xgrammar's rule {open_rule.split()[0]} is not as expected")
+        ebnf = ebnf.replace(open_rule, bounded_rule)
+    return ebnf
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,150 @@
+"""The engine behind its thread: plain and asynchronous reading, leaving early, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import (
+    AsyncLLMEngine,
+    EngineClosedError,
+    EngineConfig,
+    EngineError,
+    GrammarSpec,
+    InvalidRequestError,
+    RequestOutput,
+    SamplingParams,
+)
+
+SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
+LONG = SamplingParams(max_tokens=400)
+
+
+@pytest.fixture
+def engine(tiny_model: Path) -> Iterator[AsyncLLMEngine]:
+    with AsyncLLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=4)) as engine:
+        yield engine
+
+
+def wait_until_idle(engine: AsyncLLMEngine) -> None:
+    deadline = time.monotonic() + 20
+    while engine._engine.has_unfinished():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def joined(outputs: list[RequestOutput]) -> list[int]:
+    return [token_id for output in outputs for token_id in output.new_token_ids]
+
+
+def test_plain_stream_gives_everything_once(engine: AsyncLLMEngine) -> None:
+    prompt = engine.render([{"role": "user", "content": "x"}])
+    outputs = list(engine.submit(prompt, SamplingParams(max_tokens=30, max_reasoning_tokens=10), grammar=SPEC))
+    assert outputs[-1].finished
+    assert not any(output.finished for output in outputs[:-1])
+    assert joined(outputs) == outputs[-1].token_ids
+    assert "".join(output.content_delta for output in outputs) == outputs[-1].content
+
+
+async def test_async_streams_run_side_by_side(engine: AsyncLLMEngine) -> None:
+    async def run(number: int) -> list[RequestOutput]:
+        return [output async for output in engine.submit([1, number + 1], SamplingParams(max_tokens=20))]
+
+    runs = await asyncio.gather(*(run(number) for number in range(9)))
+    assert all(joined(outputs) == outputs[-1].token_ids for outputs in runs)
+    assert [outputs[-1].prompt_token_ids[1] for outputs in runs] == list(range(1, 10))
+
+
+def test_threads_submit_side_by_side(engine: AsyncLLMEngine) -> None:
+    results: dict[int, int] = {}
+
+    def run(number: int) -> None:
+        results[number] = len(list(engine.submit([1, number], SamplingParams(max_tokens=10)))[-1].token_ids)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert results == dict.fromkeys(range(6), 10)
+
+
+def test_leaving_a_plain_stream_ends_the_request(engine: AsyncLLMEngine) -> None:
+    for _ in engine.submit([1, 2], LONG):
+        break
+    wait_until_idle(engine)
+    assert engine._engine._kv_cache.num_free_slots == 4
+
+
+async def test_leaving_an_async_stream_ends_the_request(engine: AsyncLLMEngine) -> None:
+    async def read() -> None:
+        async for _ in engine.submit([1, 2], LONG):
+            pass
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    wait_until_idle(engine)
+    assert not engine._streams
+
+
+def test_cancel_from_another_thread_ends_the_reading(engine: AsyncLLMEngine) -> None:
+    stream = engine.submit([1, 2], LONG)
+    threading.Timer(0.05, stream.cancel).start()
+    outputs = list(stream)
+    assert not outputs[-1].finished
+    wait_until_idle(engine)
+
+
+def test_slow_reader_gets_merged_outputs(engine: AsyncLLMEngine) -> None:
+    stream = engine.submit([1, 2], SamplingParams(max_tokens=40))
+    wait_until_idle(engine)
+    [output] = list(stream)
+    assert output.new_token_ids == output.token_ids
+    assert len(output.token_ids) == 40
+
+
+def test_admission_errors_are_raised_by_submit(engine: AsyncLLMEngine) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        engine.submit([])
+    assert caught.value.param == "prompt"
+    assert list(engine.submit([1], SamplingParams(max_tokens=2)))[-1].finished
+
+
+def test_close_ends_running_requests_with_an_error(engine: AsyncLLMEngine) -> None:
+    stream = engine.submit([1, 2], LONG)
+    engine.close()
+    engine.close()
+    last = list(stream)[-1]
+    assert last.finished
+    assert isinstance(last.error, EngineClosedError)
+    with pytest.raises(EngineClosedError):
+        engine.submit([1])
+
+
+def test_failing_step_tells_its_requests_and_the_engine_lives_on(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine._engine._scheduler, "schedule", fail)
+        last = list(engine.submit([1, 2]))[-1]
+    assert isinstance(last.error, EngineError)
+    assert len(list(engine.submit([1, 2], SamplingParams(max_tokens=3)))[-1].token_ids) == 3
+
+
+def test_reader_whose_loop_is_gone_does_not_stop_the_engine(engine: AsyncLLMEngine) -> None:
+    async def begin() -> None:
+        stream = engine.submit([1, 2], LONG)
+        await anext(aiter(stream))
+
+    asyncio.run(begin())
+    assert list(engine.submit([1, 2], SamplingParams(max_tokens=3)))[-1].finished
+    wait_until_idle(engine)

@@ -1,0 +1,136 @@
+"""What is loaded, and what is refused because it would be computed wrongly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from engine import EngineConfig, InvalidRequestError, LLMEngine, ModelLoadError, UnknownModelError, resolve_model
+from engine.chat import ChatFormat, detect_family
+
+
+def edit_config(model: Path, target: Path, **changes: Any) -> Path:
+    shutil.copytree(model, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | changes))
+    return target
+
+
+@pytest.mark.parametrize("name", ["nonsense", "./no/such", "/no/such", "~/no/such/folder", "a/b/c"])
+def test_unknown_model_says_what_is_known(name: str) -> None:
+    with pytest.raises(UnknownModelError) as caught:
+        resolve_model(name)
+    assert caught.value.hint
+
+
+def test_hub_id_is_passed_on() -> None:
+    assert resolve_model("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+
+
+def test_folder_without_a_model_is_a_load_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError):
+        LLMEngine(EngineConfig(model=str(tmp_path)))
+
+
+def test_sliding_window_is_refused_unless_it_is_never_reached(tiny_model: Path, tmp_path: Path) -> None:
+    folder = edit_config(
+        tiny_model, tmp_path / "m", model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=64
+    )
+    with pytest.raises(ModelLoadError) as caught:
+        LLMEngine(EngineConfig(model=str(folder)))
+    assert "64" in str(caught.value.hint)
+    engine = LLMEngine(EngineConfig(model=str(folder), max_model_len=64))
+    assert engine.max_model_len == 64
+    engine.close()
+
+
+def test_other_layouts_of_transformers_run(tiny_model: Path, tmp_path: Path) -> None:
+    """The same weights as another architecture: the engine knows none of them by name."""
+    folder = edit_config(
+        tiny_model, tmp_path / "m", model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None
+    )
+    engine, llama = LLMEngine(EngineConfig(model=str(folder))), LLMEngine(EngineConfig(model=str(tiny_model)))
+    assert engine.generate([[1, 2, 3]])[0].token_ids == llama.generate([[1, 2, 3]])[0].token_ids
+    engine.close()
+    llama.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"max_model_len": 100_000}, "max_model_len"),
+        ({"device": "nope"}, "device"),
+        ({"family": "no_such_family"}, "family"),
+        ({"dtype": "int3"}, "dtype"),
+        ({"max_num_seqs": 0}, "max_num_seqs"),
+        ({"grammar_timeout_s": 0}, "grammar_timeout_s"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_setting_names_itself(tiny_model: Path, options: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        LLMEngine(EngineConfig(model=str(tiny_model), **options))
+    assert caught.value.param == param
+
+
+def test_B17_stop_ids_come_from_all_places(tiny_model: Path, tmp_path: Path) -> None:
+    folder = edit_config(tiny_model, tmp_path / "m", eos_token_id=5)
+    generation = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": [5, 9]}))
+    engine = LLMEngine(EngineConfig(model=str(folder)))
+    assert engine._loaded.stop_token_ids == (5, 9, engine.tokenizer.eos_token_id)
+    engine.close()
+
+
+def test_family_is_found_from_markers_switch_and_turn_tokens(pocket_tokenizer: Any) -> None:
+    family = detect_family(pocket_tokenizer)
+    assert family is not None
+    assert family.name == "pocket_r1"
+
+
+def word_tokenizer(*tokens: str, template: str = "") -> Any:
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
+    words.add_tokens(list(tokens))
+    return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", chat_template=template)
+
+
+THINK = ("<think>", "</think>")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"),
+    [
+        (word_tokenizer(*THINK, "<|im_start|>", "<|im_end|>", template="{{ enable_thinking }}"), "qwen3"),
+        (word_tokenizer(*THINK, template="{{ messages }}"), "deepseek_r1"),
+        (word_tokenizer("<think>"), None),
+        (word_tokenizer(), None),
+    ],
+    ids=["qwen3", "deepseek_r1", "half-a-pair", "no-markers"],
+)
+def test_detected_family(tokenizer: Any, name: str | None) -> None:
+    family = detect_family(tokenizer)
+    assert (family.name if family is not None else None) == name
+
+
+def test_family_none_has_no_markers(pocket_tokenizer: Any) -> None:
+    assert ChatFormat(pocket_tokenizer, "none").markers is None
+
+
+def test_switch_that_does_not_exist_is_refused(pocket_tokenizer: Any) -> None:
+    chat = ChatFormat(pocket_tokenizer, "deepseek_r1")
+    with pytest.raises(InvalidRequestError) as caught:
+        chat.render([{"role": "user", "content": "x"}], thinking=False)
+    assert caught.value.param == "thinking"
+
+
+def test_message_that_the_template_refuses_is_the_callers_error(pocket_tokenizer: Any) -> None:
+    chat = ChatFormat(pocket_tokenizer, "auto")
+    with pytest.raises(InvalidRequestError, match="tool") as caught:
+        chat.render([{"role": "tool", "content": "x"}])
+    assert caught.value.param == "messages"
