@@ -11,9 +11,9 @@ Knows text only. The rules, and where they come from:
   template by default writes the start marker itself, so that an unmarked head proves nothing. Then text before the first
   marker, of either kind, goes with the reasoning, and without any marker it is content.
 
-Text is held back only as long as the rules leave it open: the longest tail that can still become a marker and white space
-at the head, and in the last two situations the text up to the first marker that settles it. Everything else is given out at
-once. Cost is linear in the text, whatever the pieces.
+Text is held back only as long as the rules leave it open: the longest tail that can still become a marker; white space at
+the head where a start marker may follow; and in the last two situations the text up to the marker that settles it. All
+other text is given out at once. Cost is linear in the text, whatever the pieces.
 """
 
 from __future__ import annotations
@@ -109,9 +109,8 @@ class DelimitedParser:
         reasoning: list[str] = []
         content: list[str] = []
         if self._phase is _Phase.HEAD:
+            # What the buffer holds is part of a start marker, and no other marker is inside one.
             self._leave_head(self._if_unopened, reasoning, content)
-            while self._step(reasoning, content):
-                pass
         self._finished = True
         rest, self._buffer = self._buffer, ""
         if self._phase is _Phase.REASONING:
@@ -148,6 +147,8 @@ class DelimitedParser:
         text = self._buffer.lstrip()
         self._held.append(self._buffer[: len(self._buffer) - len(text)])
         self._buffer = text
+        if self._if_unopened is _Phase.REASONING:
+            self._release(reasoning)  # reasoning in either case
         start = self._family.start
         if text.startswith(start):
             self._buffer = text[len(start) :]

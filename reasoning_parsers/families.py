@@ -18,7 +18,7 @@ class ReasoningFamily:
     Attributes:
         name: Canonical name, snake case.
         start: Text of the marker that opens the thinking. Must not begin with white space.
-        end: Text of the marker that closes it. Must not occur inside `start`.
+        end: Text of the marker that closes it. Neither it nor an implicit end may occur inside `start`.
         aliases: Further names. `-` and `_` are equal and case does not matter, here and in `name`.
         template_opens: Whether the chat template by default writes the start marker itself, so that the output begins inside
             the thinking and holds only the end marker.
@@ -28,6 +28,8 @@ class ReasoningFamily:
             are offered; without tools they are text like any other.
         turn_boundaries: Token texts that begin or close a turn. A search for markers in a prompt goes back to the last of
             them and no further.
+        user_turns: Texts that begin with a turn boundary and open a turn that is not the model's: user, system, tool. If the
+            last turn is one of these, no marker in it counts.
         source: Where the row comes from (URL).
         checked: Date of the last look at the source, ISO 8601.
     """
@@ -41,6 +43,7 @@ class ReasoningFamily:
     thinking_default: bool = True
     implicit_ends: tuple[str, ...] = ()
     turn_boundaries: tuple[str, ...] = ()
+    user_turns: tuple[str, ...] = ()
     source: str = ""
     checked: str = ""
 
@@ -54,8 +57,9 @@ class ReasoningFamily:
                 marker=self.start,
                 hint="white space before the start marker is skipped anyway",
             )
-        if self.end in self.start:
-            raise MarkerError(f"the end marker of family {self.name!r} occurs inside its start marker", marker=self.end)
+        for marker in (self.end, *self.implicit_ends):
+            if marker in self.start:
+                raise MarkerError(f"{marker!r} ends thinking and occurs inside the start marker of {self.name!r}", marker=marker)
 
 
 FAMILIES: tuple[ReasoningFamily, ...] = (
@@ -73,6 +77,7 @@ FAMILIES: tuple[ReasoningFamily, ...] = (
             "<|im_start|>",
             "<|im_end|>",
         ),
+        user_turns=("<\uff5cUser\uff5c>", "<|im_start|>user", "<|im_start|>system"),
         source="https://huggingface.co/deepseek-ai/DeepSeek-R1",
         checked="2026-11-29",
     ),
@@ -84,6 +89,7 @@ FAMILIES: tuple[ReasoningFamily, ...] = (
         thinking_switch="enable_thinking",
         implicit_ends=("<tool_call>",),
         turn_boundaries=("<|im_start|>", "<|im_end|>"),
+        user_turns=("<|im_start|>user", "<|im_start|>system"),
         source="https://huggingface.co/Qwen/Qwen3-8B",
         checked="2026-11-29",
     ),
@@ -95,6 +101,7 @@ FAMILIES: tuple[ReasoningFamily, ...] = (
         template_opens=True,
         thinking_switch="enable_thinking",
         turn_boundaries=("<|user|>", "<|assistant|>", "<|system|>"),
+        user_turns=("<|user|>", "<|system|>"),
         source="engine/pocket",
         checked="2026-11-29",
     ),
@@ -103,6 +110,7 @@ FAMILIES: tuple[ReasoningFamily, ...] = (
         start="<seed:think>",
         end="</seed:think>",
         turn_boundaries=("<seed:bos>", "<seed:eos>"),
+        user_turns=("<seed:bos>user", "<seed:bos>system"),
         source="https://huggingface.co/ByteDance-Seed/Seed-OSS-36B-Instruct",
         checked="2026-11-29",
     ),
@@ -123,6 +131,7 @@ FAMILIES: tuple[ReasoningFamily, ...] = (
         end="[/THINK]",
         thinking_default=False,
         turn_boundaries=("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+        user_turns=("[INST]", "[SYSTEM_PROMPT]"),
         source="https://huggingface.co/mistralai/Magistral-Small-2509",
         checked="2026-11-29",
     ),

@@ -154,18 +154,8 @@ class ReasoningGate:
 
         Ids that may yet turn out to be an end marker count until they do.
         """
-        state = self._state()
-        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
-            return 0
-        num_tokens = len(self._states)
-        if state.phase is Phase.ENDED_BY_MARKER:
-            num_tokens -= len(self._markers.end)
-        elif state.phase is Phase.ENDED_IMPLICITLY:
-            num_tokens -= 1
-        if state.num_head == len(self._markers.start):
-            num_tokens -= state.num_head
-        # Below 0 if the prompt holds the beginning of the end marker.
-        return max(0, num_tokens)
+        first, stop = self._thinking_range()
+        return stop - first
 
     @property
     def reasoning_end_index(self) -> int | None:
@@ -186,20 +176,12 @@ class ReasoningGate:
 
         The tail that may still become an end marker, and a head that may still become a start marker, are not certain.
         """
+        first, stop = self._thinking_range()
         state = self._state()
-        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
-            return 0, 0
-        head_len = len(self._markers.start)
-        first = head_len if state.num_head == head_len else 0
-        last = len(self._states)
-        if state.phase is Phase.ENDED_BY_MARKER:
-            last -= len(self._markers.end)
-        elif state.phase is Phase.ENDED_IMPLICITLY:
-            last -= 1
-        else:
-            last -= max(state.num_end, state.num_head if 0 < state.num_head < head_len else 0)
-        # Below the first if the prompt holds the beginning of the end marker.
-        return first, max(first, last)
+        if self._markers is not None and state.phase is Phase.THINKING:
+            num_head = state.num_head if state.num_head < len(self._markers.start) else 0
+            stop -= max(state.num_end, num_head)
+        return first, max(first, stop)
 
     def bounds(self, window: Sequence[int]) -> Bounds:
         """Say where the grammar begins in the tokens that come next. Does not change state.
@@ -289,6 +271,20 @@ class ReasoningGate:
         if state.phase is Phase.THINKING:
             return Bounds(past_end, past_end), states
         return Bounds(past_end if state.num_head else 0, 0), states
+
+    def _thinking_range(self) -> tuple[int, int]:
+        """First and last + 1 of the committed thinking tokens, complete markers left out."""
+        state = self._state()
+        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
+            return 0, 0
+        first = state.num_head if state.num_head == len(self._markers.start) else 0
+        stop = len(self._states)
+        if state.phase is Phase.ENDED_BY_MARKER:
+            stop -= len(self._markers.end)
+        elif state.phase is Phase.ENDED_IMPLICITLY:
+            stop -= 1
+        # Below the first if the prompt holds the beginning of the end marker.
+        return first, max(first, stop)
 
     def _state(self) -> State:
         return self._states[-1] if self._states else self._initial()

@@ -24,6 +24,7 @@ class TokenMarkers:
         end: Ids of the end marker, one or more.
         implicit_ends: Single ids that end the thinking and are content themselves. Several ids may have one text.
         turn_boundaries: Ids that begin or close a turn of the conversation.
+        user_turns: Ids, each beginning with a turn boundary, that open a turn which is not the model's.
 
     Raises:
         MarkerError: A marker is empty, both are equal, or an implicit end is part of one.
@@ -33,6 +34,7 @@ class TokenMarkers:
     end: tuple[int, ...]
     implicit_ends: frozenset[int] = frozenset()
     turn_boundaries: frozenset[int] = frozenset()
+    user_turns: frozenset[tuple[int, ...]] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.start or not self.end:
@@ -93,4 +95,5 @@ class TokenMarkers:
             end=find_marker(family.end),
             implicit_ends=find_single(family.implicit_ends),
             turn_boundaries=find_single(family.turn_boundaries),
+            user_turns=frozenset(token_ids for text in family.user_turns if (token_ids := find(text))),
         )

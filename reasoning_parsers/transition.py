@@ -72,13 +72,16 @@ class Transition:
         self._implicit_ends = markers.implicit_ends if tools_offered else frozenset[int]()
 
     def next(self, state: State, token_id: int) -> State:
-        """Return the state after one more token. The same object if nothing changed, so that a history stays small."""
+        """Return the state after one more token. The same object if nothing changed, so that a history stays small.
+
+        Args:
+            state: The state before it; not an ended one, which nothing changes.
+            token_id: The token.
+        """
         if state.phase is Phase.UNDECIDED:
             return self._next_undecided(state, token_id)
-        if state.phase is Phase.THINKING:
-            after = self._next_thinking(state, token_id)
-            return state if after == state else after
-        return state
+        after = self._next_thinking(state, token_id)
+        return state if after == state else after
 
     def _next_undecided(self, state: State, token_id: int) -> State:
         if token_id != self._start[state.num_head]:

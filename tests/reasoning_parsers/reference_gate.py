@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from reasoning_parsers import TokenMarkers
 
@@ -40,7 +41,8 @@ class ReferenceGate:
             return False
         return any(tuple(self.prompt[first : first + len(opener)]) == opener for opener in self.markers.user_turns)
 
-    def read_prompt(self) -> tuple[str, int]:
+    @cached_property
+    def in_prompt(self) -> tuple[str, int]:
         """(state, index from which ids can begin an end marker)"""
         state, tail = "unknown", self.last_turn()
         if self.is_user_turn():
@@ -62,7 +64,7 @@ class ReferenceGate:
 
     def is_open(self) -> bool | None:
         """What stands before the first token: thinking, content, or undecided (None)."""
-        state, _ = self.read_prompt()
+        state, _ = self.in_prompt
         if state != "unknown":
             return state == "open"
         if self.thinking_enabled is False:
@@ -75,7 +77,7 @@ class ReferenceGate:
         if is_open is False:
             return "never", 0
         start, end = list(self.markers.start), list(self.markers.end)
-        _, tail = self.read_prompt()
+        _, tail = self.in_prompt
         result = ("undecided", 0) if is_open is None else ("thinking", 0)
         for num in range(1, len(tokens) + 1):
             seen = tokens[:num]
@@ -135,19 +137,43 @@ class ReferenceGate:
         kind, num = self.verdict(self.tokens)
         return {"explicit": num, "implicit": num - 1, "never": 0}.get(kind)
 
-    @property
-    def num_reasoning_tokens(self) -> int:
+    def head_len(self) -> int:
+        """Ids of a start marker at the head, if it was complete before anything had ended the thinking."""
+        kind, num = self.verdict(self.tokens)
+        start = list(self.markers.start)
+        if kind in ("undecided", "never") or self.tokens[: len(start)] != start:
+            return 0
+        return len(start) if kind == "thinking" or num > len(start) else 0
+
+    def half_end(self) -> list[int]:
+        """Ids at the end of the tokens that may yet become an end marker."""
+        end = list(self.markers.end)
+        before = self.tokens[self.head_len() :] if self.head_len() else self.prompt[self.in_prompt[1] :] + self.tokens
+        size = max(size for size in range(len(end)) if before[len(before) - size :] == end[:size])
+        return end[:size]
+
+    def split(self) -> tuple[list[int], list[int]]:
+        """Thinking and content, markers left out."""
         kind, num = self.verdict(self.tokens)
         if kind in ("undecided", "never"):
-            return 0
-        count = len(self.tokens) if kind == "thinking" else num
-        count -= {"explicit": len(self.markers.end), "implicit": 1}.get(kind, 0)
-        start = list(self.markers.start)
-        stops = count if kind == "thinking" else num
-        # The head is the whole start marker, and nothing had ended the thinking before it was complete.
-        if self.tokens[: len(start)] == start and stops >= len(start):
-            count -= len(start)
-        return max(0, count)
+            return [], self.tokens
+        if kind == "thinking":
+            return self.tokens[self.head_len() :], []
+        stop = num - (1 if kind == "implicit" else len(self.markers.end))
+        return self.tokens[self.head_len() : max(stop, 0)], self.tokens[num - (kind == "implicit") :]
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        return len(self.split()[0])
+
+    @property
+    def reasoning_span(self) -> tuple[int, int]:
+        thinking, head = self.split()[0], self.head_len()
+        if self.verdict(self.tokens)[0] != "thinking":
+            return head, head + len(thinking)
+        is_part_of_start = self.tokens == list(self.markers.start[: len(self.tokens)]) and not head
+        half = len(self.tokens) if is_part_of_start else len(self.half_end())
+        return head, head + max(0, len(thinking) - half)
 
     @property
     def next_start_id(self) -> int | None:
@@ -171,21 +197,4 @@ class ReferenceGate:
             return None
         if self.num_reasoning_tokens < self.max_reasoning_tokens:
             return None
-        start, end = list(self.markers.start), list(self.markers.end)
-        _, tail = self.read_prompt()
-        has_head = self.tokens[: len(start)] == start
-        before = self.tokens[len(start) :] if has_head else self.prompt[tail:] + self.tokens
-        half = max(size for size in range(len(end)) if before[len(before) - size :] == end[:size])
-        return end[half]
-
-    def split(self) -> tuple[list[int], list[int]]:
-        """Thinking and content, markers left out."""
-        kind, num = self.verdict(self.tokens)
-        tokens, start = self.tokens, list(self.markers.start)
-        if kind in ("undecided", "never"):
-            return [], tokens
-        head = len(start) if tokens[: len(start)] == start else 0
-        if kind == "thinking":
-            return tokens[head:], []
-        stop = num - (1 if kind == "implicit" else len(self.markers.end))
-        return tokens[head:stop], tokens[num - (kind == "implicit") :]
+        return self.markers.end[len(self.half_end())]

@@ -60,6 +60,7 @@ def _compare(gate: ReasoningGate, reference: ReferenceGate) -> None:
     assert gate.is_thinking is (reference.reasoning_ended is False)
     assert gate.reasoning_end_index == reference.reasoning_end_index
     assert gate.num_reasoning_tokens == reference.num_reasoning_tokens
+    assert gate.reasoning_span == reference.reasoning_span
     assert gate.next_start_id == reference.next_start_id
     assert gate.allows_start is (reference.next_start_id is not None)
     assert gate.should_fill_bitmask() is reference.should_fill_bitmask()
@@ -79,7 +80,7 @@ def _run_case(seed: int) -> None:
     gate = ReasoningGate(markers, on_unknown=policy, thinking_enabled=enabled, tools_offered=tools, max_reasoning_tokens=budget)
     gate.start(prompt)
     reference = ReferenceGate(markers, prompt, policy, enabled, tools, budget)
-    assert gate.prompt_state == reference.read_prompt()[0]
+    assert gate.prompt_state == reference.in_prompt[0]
     stream = _tokens(rng, markers, num_ids, 12)
     for _ in range(rng.randint(1, 8)):
         _compare(gate, reference)

@@ -96,8 +96,9 @@ def test_registry_refuses_two_rows_of_one_name() -> None:
         pytest.param("<m>", " ", (), "empty marker", id="blank-end"),
         pytest.param("<m>", "</m>", ("",), "empty marker", id="empty-implicit-end"),
         pytest.param("\n<m>", "</m>", (), "white space", id="white-space-first"),
-        pytest.param("<m>", "<m>", (), "inside its start marker", id="equal"),
-        pytest.param("<m>", "m>", (), "inside its start marker", id="end-inside-start"),
+        pytest.param("<m>", "<m>", (), "inside the start marker", id="equal"),
+        pytest.param("<m>", "m>", (), "inside the start marker", id="end-inside-start"),
+        pytest.param("<m>", "</m>", ("<",), "inside the start marker", id="implicit-end-inside-start"),
     ],
 )
 def test_family_refuses_markers_that_cannot_work(start: str, end: str, implicit_ends: tuple[str, ...], message: str) -> None:
