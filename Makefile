@@ -6,10 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
-CODE := reasoning_parsers engine middleware tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage format format-check lint typecheck contracts check examples wheel-smoke all clean
+.PHONY: help demo serve test test-slow coverage format format-check lint typecheck contracts check examples wheel-smoke all clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +29,9 @@ $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 
 demo: $(VENV)/.installed-demo ## Watch the pocket model think, then answer with validated objects
 	@$(BIN)/thinkgate demo
+
+serve: $(VENV)/.installed-dev ## Run the OpenAI-compatible server on port 8000
+	@$(BIN)/thinkgate serve
 
 test: $(VENV)/.installed-dev ## Run all tests but the slow ones
 	$(BIN)/python -m pytest
