@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from .build_tokenizer import MAX_LENGTH, build_tokenizer
 from .orders import HELD_OUT_SEEDS, TRAIN_SEED, OrderSample, held_out_orders, make_order
@@ -32,17 +32,20 @@ SYSTEM_PROMPTS = (
 IGNORED = -100
 POOL_BATCHES = 24
 LENGTH_STEP = 32
+LOG_STEPS = 10
+SAVE_STEPS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """What a training run depends on, besides the code."""
+    """What a training run depends on, besides the code; `steps` are those of the learning-rate schedule."""
 
     steps: int
     batch_size: int
     learning_rate: float
     matrix_learning_rate: float
     seed: int
+    stop_after: int | None = None
     no_thinking_share: float = 0.15
     system_share: float = 0.15
     second_turn_share: float = 0.05
@@ -124,48 +127,79 @@ def _schedule(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / warm, (steps - step) / (0.6 * steps))
 
 
-def train(settings: TrainSettings, out: Path, use_compile: bool = True) -> None:
-    """Train and save to `out`; the loss of every tenth step goes to `out/loss.jsonl`."""
+def train(settings: TrainSettings, out: Path, *, resume: Path | None = None, use_compile: bool = True) -> None:
+    """Train and save to `out`; the loss of every tenth step goes to `out/loss.jsonl`.
+
+    Args:
+        settings: What the run depends on.
+        out: Folder to write to.
+        resume: Folder of an earlier run whose weights and tokenizer are the start; its optimizers are not kept.
+        use_compile: Compile the model; needs a C++ compiler.
+    """
+    # A sure model has gradients below the normal floats, on which a CPU is many times slower. Threads inherit the setting.
+    torch.set_flush_denormal(True)
     torch.manual_seed(settings.seed)
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = build_tokenizer()
-    model = make_model(64 * math.ceil(len(tokenizer) / 64), tokenizer)
+    tokenizer: Any
+    if resume is None:
+        tokenizer = build_tokenizer()
+        model = make_model(64 * math.ceil(len(tokenizer) / 64), tokenizer)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(resume)
+        model = LlamaForCausalLM.from_pretrained(resume, dtype=torch.float32)
+    optimizers = _make_optimizers(model, settings)
+    backbone = torch.compile(model.model, dynamic=True) if use_compile else model.model
+    num_steps = settings.stop_after or settings.steps
+    log = _LossLog(out / "loss.jsonl", resume)
+    for step, (input_ids, labels) in zip(range(num_steps), SampleStream(tokenizer, settings), strict=False):
+        for optimizer in optimizers:
+            group = optimizer.param_groups[0]
+            group["lr"] = group["initial_lr"] * _schedule(step, settings.steps)
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = backbone(input_ids=input_ids, use_cache=False).last_hidden_state[:, :-1]
+            # Only positions that carry loss go through the head: a third of them are prompt or padding.
+            is_target = labels[:, 1:] != IGNORED
+            loss = cross_entropy(model.lm_head(hidden[is_target]).float(), labels[:, 1:][is_target])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        if step % LOG_STEPS == 0 or step == num_steps - 1:
+            log.add(step, num_steps, loss.item())
+        if step and step % SAVE_STEPS == 0:
+            _save(model, tokenizer, out)
+    _save(model, tokenizer, out)
+    plot_loss(log.path, out / "loss.png")
+
+
+def _make_optimizers(model: LlamaForCausalLM, settings: TrainSettings) -> list[torch.optim.Optimizer]:
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
-    base_rates = [settings.matrix_learning_rate, settings.learning_rate]
-    backbone = torch.compile(model.model, dynamic=True) if use_compile else model.model
-    began = time.monotonic()
-    with (out / "loss.jsonl").open("w", encoding="utf-8") as log:
-        for step, (input_ids, labels) in zip(range(settings.steps), SampleStream(tokenizer, settings), strict=False):
-            factor = _schedule(step, settings.steps)
-            for optimizer, rate in zip(optimizers, base_rates, strict=True):
-                optimizer.param_groups[0]["lr"] = rate * factor
-            with torch.autocast("cpu", torch.bfloat16):
-                hidden = backbone(input_ids=input_ids, use_cache=False).last_hidden_state[:, :-1]
-                # Only positions that carry loss go through the head: a third of them are prompt or padding.
-                is_target = labels[:, 1:] != IGNORED
-                loss = cross_entropy(model.lm_head(hidden[is_target]).float(), labels[:, 1:][is_target])
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
-            if step % 10 == 0 or step == settings.steps - 1:
-                elapsed_s = time.monotonic() - began
-                print(
-                    json.dumps({"step": step, "loss": round(loss.item(), 5), "elapsed_s": round(elapsed_s, 1)}),
-                    file=log,
-                    flush=True,
-                )
-                print(f"step {step}/{settings.steps}  loss {loss.item():.4f}  {elapsed_s / 60:.1f} min", flush=True)
-            if step and step % 500 == 0:
-                _save(model, tokenizer, out)
-    _save(model, tokenizer, out)
-    plot_loss(out / "loss.jsonl", out / "loss.png")
+    muon = torch.optim.Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    for optimizer in (muon, adamw):
+        optimizer.param_groups[0]["initial_lr"] = optimizer.param_groups[0]["lr"]
+    return [muon, adamw]
+
+
+class _LossLog:
+    """JSON lines of `step`, `loss`, `elapsed_s`; a resumed run goes on counting where the earlier one ended."""
+
+    def __init__(self, path: Path, resume: Path | None) -> None:
+        self.path = path
+        earlier = (resume / path.name).read_text(encoding="utf-8") if resume is not None else ""
+        path.write_text(earlier, encoding="utf-8")
+        last = json.loads(earlier.splitlines()[-1]) if earlier else {"step": -1, "elapsed_s": 0.0}
+        self._first_step = last["step"] + 1
+        self._began = time.monotonic() - last["elapsed_s"]
+
+    def add(self, step: int, num_steps: int, loss: float) -> None:
+        elapsed_s = round(time.monotonic() - self._began, 1)
+        row = {"step": self._first_step + step, "loss": round(loss, 5), "elapsed_s": elapsed_s}
+        with self.path.open("a", encoding="utf-8") as file:
+            print(json.dumps(row), file=file)
+        print(f"step {step + 1}/{num_steps}  loss {loss:.4f}  {elapsed_s / 60:.1f} min", flush=True)
 
 
 def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -201,10 +235,11 @@ def main() -> None:
     parser.add_argument("--matrix-lr", type=float, default=5e-3, help="peak learning rate of Muon (default %(default)s)")
     parser.add_argument("--seed", type=int, default=TRAIN_SEED, help="seed of weights and data (default %(default)s)")
     parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile (needs no C++ compiler; slower)")
+    parser.add_argument("--stop-after", type=int, help="end after this many steps of the schedule")
+    parser.add_argument("--resume", type=Path, help="start from the weights in this folder")
     args = parser.parse_args()
-    train(
-        TrainSettings(args.steps, args.batch_size, args.lr, args.matrix_lr, args.seed), args.out, use_compile=not args.no_compile
-    )
+    settings = TrainSettings(args.steps, args.batch_size, args.lr, args.matrix_lr, args.seed, args.stop_after)
+    train(settings, args.out, resume=args.resume, use_compile=not args.no_compile)
 
 
 if __name__ == "__main__":
