@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -37,11 +37,8 @@ class RequestOutput:
         request_id: The request.
         prompt_token_ids: Ids of the prompt.
         new_token_ids: Ids of this step.
-        token_ids: All generated ids, markers and the stop id included.
         reasoning_delta: Thinking text that became certain in this step, without markers.
         content_delta: Answer text that became certain in this step, without stop tokens.
-        reasoning: Thinking text so far.
-        content: Answer text so far.
         finished: Whether this is the last output of the request.
         stop_reason: How it ended, or None.
         error: Why it failed, when `stop_reason` is `error`.
@@ -49,16 +46,14 @@ class RequestOutput:
         reasoning_ended: Whether the thinking is over; None while that is not known.
         is_constrained: Whether the request has a grammar.
         unenforced: JSON pointers of schema keywords that the masks did not enforce.
+        so_far: Everything up to this step, for `token_ids`, `reasoning` and `content`.
     """
 
     request_id: str
     prompt_token_ids: list[int]
     new_token_ids: list[int]
-    token_ids: list[int]
     reasoning_delta: str
     content_delta: str
-    reasoning: str
-    content: str
     finished: bool
     stop_reason: StopReason | None
     error: EngineError | None
@@ -66,6 +61,33 @@ class RequestOutput:
     reasoning_ended: bool | None
     is_constrained: bool
     unenforced: tuple[str, ...]
+    so_far: SoFar = field(repr=False)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All generated ids, markers and the stop id included."""
+        return self.so_far.token_ids[: self.so_far.num_tokens]
+
+    @property
+    def reasoning(self) -> str:
+        """Thinking text so far."""
+        return "".join(self.so_far.reasoning[: self.so_far.num_reasoning_pieces])
+
+    @property
+    def content(self) -> str:
+        """Answer text so far."""
+        return "".join(self.so_far.content[: self.so_far.num_content_pieces])
+
+
+class SoFar(NamedTuple):
+    """A sequence's growing lists and how long they were: shared, so that a long answer is not copied at every step."""
+
+    token_ids: list[int]
+    num_tokens: int
+    reasoning: list[str]
+    num_reasoning_pieces: int
+    content: list[str]
+    num_content_pieces: int
 
 
 class Sequence:
@@ -140,11 +162,8 @@ class Sequence:
             request_id=self.request_id,
             prompt_token_ids=self.prompt_token_ids,
             new_token_ids=new_token_ids,
-            token_ids=list(self.token_ids),
             reasoning_delta=reasoning_delta,
             content_delta=content_delta,
-            reasoning=self._text.reasoning.text,
-            content=self._text.content.text,
             finished=self.status is SequenceStatus.FINISHED,
             stop_reason=self.stop_reason,
             error=self.error,
@@ -152,24 +171,33 @@ class Sequence:
             reasoning_ended=self.gate.reasoning_ended,
             is_constrained=self.is_constrained,
             unenforced=self.spec.unenforced if self.spec is not None else (),
+            so_far=SoFar(
+                self.token_ids,
+                len(self.token_ids),
+                self._text.reasoning.pieces,
+                len(self._text.reasoning.pieces),
+                self._text.content.pieces,
+                len(self._text.content.pieces),
+            ),
         )
 
 
 @dataclass(slots=True)
 class _Channel:
     detokenizer: IncrementalDetokenizer
-    text: str = ""
-    delta: str = ""
+    pieces: list[str] = field(default_factory=list)
+    num_taken: int = 0
     # Index after the last generated token that was looked at.
     num_seen: int = 0
 
     def add(self, piece: str) -> None:
-        self.text += piece
-        self.delta += piece
+        if piece:
+            self.pieces.append(piece)
 
     def take(self) -> str:
-        piece, self.delta = self.delta, ""
-        return piece
+        delta = "".join(self.pieces[self.num_taken :])
+        self.num_taken = len(self.pieces)
+        return delta
 
 
 class _SplitText:

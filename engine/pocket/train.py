@@ -73,7 +73,7 @@ def make_model(vocab_size: int, tokenizer: PreTrainedTokenizerFast) -> LlamaForC
 class SampleStream:
     """Endless batches `(input_ids, labels)` of int64 `(batch, length)`, bucketed by length."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, settings: TrainSettings) -> None:
+    def __init__(self, tokenizer: Any, settings: TrainSettings) -> None:
         self.tokenizer = tokenizer
         self.settings = settings
         self.rng = random.Random(settings.seed)

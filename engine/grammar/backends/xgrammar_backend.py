@@ -95,19 +95,17 @@ def _cap_digits(ebnf: str, max_digits: int) -> str:
     """
     more = f"basic_number_digits{{0, {max_digits - 1}}}"
     bounded = {
-        'basic_integer ::= (("0") | (basic_integer_1 [1-9] [0-9]*))': f'basic_integer ::= (("0") | (basic_integer_1 [1-9] {more}))',
+        "(basic_integer_1 [1-9] [0-9]*)": f"(basic_integer_1 [1-9] {more})",
         'basic_number_2 ::= (("0") | ([1-9] [0-9]*))': f'basic_number_2 ::= (("0") | ([1-9] {more}))',
-        'basic_number_3 ::= ("" | ("." basic_number_digits{1, -1}))': (
-            f'basic_number_3 ::= ("" | ("." basic_number_digits{{1, {max_digits}}}))'
-        ),
-        'basic_number_5 ::= ("" | ([eE] basic_number_4 basic_number_digits{1, -1}))': (
-            'basic_number_5 ::= ("" | ([eE] basic_number_4 basic_number_digits{1, 2}) | ([eE] basic_number_4 basic_exponent))\n'
+        '("." basic_number_digits{1, -1})': f'("." basic_number_digits{{1, {max_digits}}})',
+        "([eE] basic_number_4 basic_number_digits{1, -1}))": (
+            "([eE] basic_number_4 basic_number_digits{1, 2}) | ([eE] basic_number_4 basic_exponent))\n"
             'basic_exponent ::= (("1" [0-9] [0-9]) | ("2" [0-7] [0-9]))'
         ),
     }
     for open_rule, bounded_rule in bounded.items():
         if open_rule not in ebnf:
-            raise ValueError(f"xgrammar's rule {open_rule.split()[0]} is not as expected")
+            raise ValueError(f"xgrammar's number rules do not hold {open_rule!r}")
         ebnf = ebnf.replace(open_rule, bounded_rule)
     return ebnf
 
