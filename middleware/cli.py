@@ -103,7 +103,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     demo = commands.add_parser("demo", help="watch a model think about written orders and answer with validated objects")
     _add_model(demo)
-    demo.add_argument("--count", type=int, default=5, metavar="N", help="how many orders (default: %(default)s)")
+    demo.add_argument("--count", type=_count, default=5, metavar="N", help="how many orders (default: %(default)s)")
     demo.add_argument(
         "--json", action="store_true", help="print one JSON object a line instead: output, reasoning, valid, usage, ..."
     )
@@ -123,7 +123,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     shape.add_argument("--stream", action="store_true", help="draw the thinking and the growing object on standard error")
     shape.add_argument("--json", action="store_true", help="print one line of JSON: output, reasoning, valid, usage, ...")
     generate.add_argument(
-        "--max-tokens", type=int, default=1024, metavar="N", help="most tokens, thinking included (default: %(default)s)"
+        "--max-tokens", type=_count, default=1024, metavar="N", help="most tokens, thinking included (default: %(default)s)"
     )
     generate.add_argument("--max-reasoning-tokens", type=int, metavar="N", help="most tokens of thinking")
     generate.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token each time")
@@ -148,15 +148,36 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     serve.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for models that are not local")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    serve.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
+    serve.add_argument("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
     serve.add_argument(
         "--api-key-file",
         type=Path,
         metavar="FILE",
         help="API keys, one a line; more come from THINKGATE_API_KEYS (commas between)",
     )
-    serve.add_argument("--max-concurrency", type=int, metavar="N", help="requests in work at once; more get 503 (default: 64)")
-    serve.add_argument("--timeout-s", type=float, metavar="S", help="seconds for one request (default: 600)")
+    serve.add_argument("--max-concurrency", type=_count, metavar="N", help="requests in work at once; more get 503 (default: 64)")
+    serve.add_argument("--timeout-s", type=_seconds, metavar="S", help="seconds for one request (default: 600)")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError("must be between 0 and 65535")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
 
 
 def _demo(arguments: argparse.Namespace) -> int:

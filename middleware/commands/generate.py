@@ -36,8 +36,8 @@ def load_output_type(spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidRequestError(f"cannot load {spec!r}: {error}", param="schema") from error
+    except Exception as error:  # the module is the user's and may raise anything
+        raise InvalidRequestError(f"cannot load {spec!r}: {type(error).__name__}: {error}", param="schema") from error
     finally:
         sys.path.remove("")
     return found

@@ -48,7 +48,7 @@ class ChatCompletions:
             raise too_large
         data = bytearray()
         try:
-            async with asyncio.timeout(self._limits.timeout_s):
+            async with asyncio.timeout(self._limits.body_timeout_s):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":

@@ -63,7 +63,8 @@ class Envelope:
                 response = JSONResponse(reply.body(), status_code=reply.status, headers=reply.headers())
                 await response(scope, receive, send_with_id)
         elapsed_ms = (time.perf_counter() - started_at) * 1000
-        logger.info("%s %s %d %s %.0f ms", scope["method"], scope["path"], status, request_id, elapsed_ms)
+        # 499: the client left before there was anything to say.
+        logger.info("%s %s %d %s %.0f ms", scope["method"], scope["path"], status or 499, request_id, elapsed_ms)
 
 
 def to_api_error(error: Exception) -> ApiError:

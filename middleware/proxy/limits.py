@@ -16,13 +16,15 @@ class Limits:
     Attributes:
         max_body_bytes: Larger request bodies are refused with 413.
         max_concurrency: Requests in work at the same time; one more is refused with 503.
-        timeout_s: Seconds for one request, from its first byte to its last.
+        body_timeout_s: Seconds for a request body to arrive; a slow one gives its slot back with 408.
+        timeout_s: Seconds for one answer, from the complete request to its last byte.
         keep_alive_s: Seconds of silence in a stream before a comment is sent.
         shutdown_s: Seconds that running requests get when the server is asked to stop.
     """
 
     max_body_bytes: int = 4 * 1024 * 1024
     max_concurrency: int = 64
+    body_timeout_s: float = 30.0
     timeout_s: float = 600.0
     keep_alive_s: float = 10.0
     shutdown_s: float = 10.0

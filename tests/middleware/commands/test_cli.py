@@ -77,11 +77,30 @@ def test_demo_json_line_says_what_went_wrong(play: Any, capsys: pytest.CaptureFi
     assert line["error"]["type"] == "ReasoningTruncatedError"
 
 
-@pytest.mark.parametrize("count", ["0", "1000"])
-def test_demo_refuses_a_count_out_of_range(play: Any, count: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_refuses_more_orders_than_there_are(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
     play()
-    assert cli.main(["demo", "--count", count]) == 2
-    assert "--count must be between 1 and" in capsys.readouterr().err
+    assert cli.main(["demo", "--count", "1000"]) == 2
+    assert "--count must be between 1 and 40" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["demo", "--count", "0"],
+        ["demo", "--count", "x"],
+        ["serve", "--port", "70000"],
+        ["serve", "--timeout-s", "0"],
+        ["serve", "--timeout-s", "inf"],
+        ["serve", "--max-concurrency", "-1"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_main_refuses_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_generate_writes_free_text(play: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -271,6 +271,22 @@ def test_server_refuses_a_body_that_is_too_large(is_chunked: bool) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
 
+def test_server_gives_up_on_a_body_that_does_not_come() -> None:
+    _, model = scripted()
+    with running(model, limits=Limits(body_timeout_s=0.1)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+            assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_server_survives_a_client_that_leaves_in_the_middle_of_its_request() -> None:
+    _, model = scripted(reply("", "ok"))
+    with running(model) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+        assert _post(server).json()["choices"][0]["message"]["content"] == "ok"
+
+
 def test_server_asks_for_a_key_where_keys_are_set() -> None:
     _, model = scripted(reply("", "ok"))
     with running(model, api_keys=["right", "other"]) as server:
