@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 
 import uvicorn
 
@@ -64,15 +64,29 @@ async def serve(
         for model in models:
             on_loading(model)
             await model.client.load()
-        # uvicorn ends gracefully at these signals and then raises them again: by then there is nothing left to interrupt.
-        signal.signal(signal.SIGTERM, _ignore)
-        signal.signal(signal.SIGINT, _ignore)
-        on_ready()
-        await uvicorn.Server(config).serve(sockets=[listener])
+        server = uvicorn.Server(config)
+        with _stopped_by_signals(server):
+            on_ready()
+            await server.serve(sockets=[listener])
 
 
-def _ignore(signum: int, frame: object) -> None:
-    pass
+@contextmanager
+def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the server gracefully, also before it has started and after it has stopped.
+
+    uvicorn installs handlers of its own only while it runs, and raises a signal again once it has stopped: by then there is
+    nothing left to interrupt, and the process ends as if it had returned.
+    """
+
+    def stop(signum: int, frame: object) -> None:
+        server.should_exit = True
+
+    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def open_models(specs: Iterable[str], *, base_url: str | None = None, upstream_key: str | None = None) -> list[ServedModel]:

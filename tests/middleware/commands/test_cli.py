@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from middleware import Client, UnknownModelError, cli
+from middleware import AsyncClient, Client, UnknownModelError, cli
 from middleware.commands import serve
 from middleware.commands.demo_orders import load_demo_orders
 from middleware.testing import Reply, ScriptedUpstream, reply
@@ -244,6 +247,63 @@ def test_serve_refuses_a_key_file_without_keys(tmp_path: Path, capsys: pytest.Ca
 def test_serve_refuses_one_name_twice(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--model", "a=local/x", "--model", "a=local/y"]) == 2
     assert "two models are called 'a'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_serve_runs_until_it_is_told_to_stop(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from middleware.proxy import ServedModel, server
+
+    upstream = ScriptedUpstream([])
+    said: list[str] = []
+
+    def scripted_models(specs: object, **_: object) -> list[ServedModel]:
+        return [ServedModel("m", "local/m", AsyncClient("local/m", upstream=upstream))]
+
+    def stop_when_ready(text: str) -> None:
+        said.append(text)
+        if "serves" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(server, "open_models", scripted_models)
+    monkeypatch.setattr(serve, "_say", stop_when_ready)
+    handlers = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+    assert cli.main(["serve", "--host", host, "--port", "0", "--timeout-s", "5"]) == 0
+    assert [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert said[:1] == ["loading local/m ..."]
+    assert f"thinkgate serves m on http://{host}:" in said[1]
+    assert any("no API keys are set" in text for text in said) is (host == "0.0.0.0")
+    assert upstream.is_closed
+
+
+def test_serve_opens_models_under_their_names() -> None:
+    from middleware.proxy.server import open_models
+
+    models = open_models(["local/x", "big=hosted_vllm/y"], base_url="http://localhost:1/v1")
+    assert [(model.id, model.model, model.is_local) for model in models] == [
+        ("local/x", "local/x", True),
+        ("big", "hosted_vllm/y", False),
+    ]
+
+
+def test_token_counts_of_an_upstream_that_does_not_tell_are_question_marks() -> None:
+    from middleware import Usage
+    from middleware.commands.plain import token_counts
+
+    assert token_counts(Usage(1, 2, None)) == ("?", "?")
+
+
+def test_main_ends_quietly_when_the_reader_of_a_pipe_leaves() -> None:
+    code = (
+        "import sys\nfrom middleware import Client, cli\nfrom middleware.testing import ScriptedUpstream, reply\n"
+        "cli.Client = lambda model, **_: Client(model, upstream=ScriptedUpstream([reply('', 'x' * 1_000_000)]))\n"
+        "sys.exit(cli.main(['generate', 'hi']))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
 
 
 def test_serve_names_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
