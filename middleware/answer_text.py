@@ -17,7 +17,7 @@ def extract_answer(content: str) -> str:
     """Return the part of `content` that is the answer.
 
     In order: the whole text, if it begins like JSON; the inside of the only code fence (an unclosed one ends with the text); the
-    one object or array after a sentence. Where two answers could be meant, the text is returned as it is, to be judged as a whole.
+    one object or array after a sentence. Where two answers could be meant, the text is returned as it is and judged as a whole.
     """
     text = content.strip()
     if _begins_like_json(text):

@@ -20,7 +20,8 @@ class Problem:
     Attributes:
         pointer: Place in the answer as a JSON pointer in URI fragment form, `#` for the whole answer.
         message: What is wrong there, in words that a model can act on.
-        kind: `json` (not strict JSON), `schema` (JSON Schema keyword), `type` (the Python type refused it), `missing` (no answer).
+        kind: `json` (not strict JSON), `schema` (JSON Schema keyword), `type` (the Python type refused it), `missing` (no
+            answer).
     """
 
     pointer: str

@@ -109,7 +109,7 @@ def _adapter(output_type: Any) -> pydantic.TypeAdapter[Any]:
         return output_type
     try:
         return pydantic.TypeAdapter(output_type)
-    except (pydantic.errors.PydanticUserError, NameError, TypeError, RecursionError) as error:
+    except (pydantic.errors.PydanticUserError, NameError, TypeError, SyntaxError, RecursionError) as error:
         raise InvalidSchemaError(
             f"{output_type!r} cannot be an output type: {_first_line(error)}",
             hint="use a pydantic model, a dataclass, a type annotation, a JSON schema as a dict, or None for text",

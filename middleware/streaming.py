@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-# Parsing allowed per character received; a 20 kB answer still gives every snapshot.
-_PARSED_PER_CHARACTER = 400
+# Characters parsed per character received, over the whole answer: one of a few kB gives every snapshot.
+_PARSED_PER_CHARACTER = 200
 _ALWAYS_PARSED = 50_000
 # The parser underneath goes no deeper.
 _MAX_DEPTH = 190

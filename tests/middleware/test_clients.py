@@ -1,0 +1,154 @@
+"""Life of the clients: names, closing, leaving early, cancelling, importing."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+
+import pytest
+
+import middleware
+from middleware import AsyncClient, Client, InvalidRequestError, MiddlewareError, UnknownModelError, UpstreamTimeoutError
+from middleware.testing import ScriptedUpstream, reply
+from middleware.upstreams.base import ChatRequest, UpstreamDelta, UpstreamItem
+from middleware.upstreams.factory import create_upstream
+from middleware.upstreams.local import LocalUpstream
+from middleware.upstreams.remote import RemoteUpstream
+
+ANSWER = {"type": "object"}
+
+
+class HangingUpstream(ScriptedUpstream):
+    """Sends one delta and then nothing."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.was_cancelled = False
+
+    async def astream(self, request: ChatRequest) -> AsyncGenerator[UpstreamItem, None]:
+        try:
+            yield UpstreamDelta(reasoning="hm")
+            await asyncio.sleep(3600)
+        except (asyncio.CancelledError, GeneratorExit):
+            self.was_cancelled = True
+            raise
+
+
+@pytest.mark.parametrize("name", ["", " ", "local/", " openai/x"])
+def test_bad_model_names_are_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(UnknownModelError) as caught:
+        Client(name)
+    assert "local/" in (caught.value.hint or "")
+    assert caught.value.param == "model"
+
+
+def test_model_names_choose_the_side() -> None:
+    assert isinstance(create_upstream("local/pocket-r1"), LocalUpstream)
+    assert isinstance(create_upstream("openai/test", base_url="http://127.0.0.1:1/v1"), RemoteUpstream)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "param"),
+    [
+        ("local/x", {"base_url": "http://x"}, "base_url"),
+        ("local/x", {"strategy": "native"}, "strategy"),
+        ("openai/x", {"engine_options": {}}, "engine_options"),
+        ("openai/x", {"strategy": "magic"}, "strategy"),
+        ("openai/x", {"family": "no-such-family"}, "family"),
+        ("openai/x", {"timeout_s": 0}, "timeout_s"),
+    ],
+)
+def test_options_of_the_other_side_are_refused(model: str, options: dict[str, str], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        Client(model, **options)  # type: ignore[arg-type]
+    assert caught.value.param == param
+
+
+def test_stream_left_early_is_cancelled() -> None:
+    upstream = ScriptedUpstream([reply("a long thought", "{}")])
+    with Client("test", upstream=upstream) as client:
+        with client.stream(ANSWER, "hi") as stream:
+            next(stream)
+        assert upstream.num_cancelled == 1
+        assert upstream.is_closed is False
+    assert upstream.is_closed is True
+
+
+def test_stream_that_was_never_begun_asks_nothing() -> None:
+    upstream = ScriptedUpstream([])
+    with Client("test", upstream=upstream) as client, client.stream(ANSWER, "hi") as stream:
+        with pytest.raises(InvalidRequestError, match="no result yet"):
+            _ = stream.result
+    assert upstream.requests == []
+
+
+async def test_async_stream_left_early_is_cancelled() -> None:
+    upstream = ScriptedUpstream([reply("a long thought", "{}")])
+    async with AsyncClient("test", upstream=upstream) as client, client.stream(ANSWER, "hi") as stream:
+        async for _ in stream:
+            break
+    assert upstream.num_cancelled == 1
+    assert upstream.is_closed is True
+
+
+async def test_cancelling_the_task_cancels_the_request() -> None:
+    upstream = HangingUpstream()
+    async with AsyncClient("test", upstream=upstream) as client:
+        task = asyncio.create_task(client.generate(ANSWER, "hi"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert upstream.was_cancelled
+
+
+async def test_async_call_has_a_deadline() -> None:
+    upstream = HangingUpstream()
+    async with AsyncClient("test", upstream=upstream) as client:
+        with pytest.raises(UpstreamTimeoutError) as caught:
+            await client.generate(ANSWER, "hi", timeout_s=0.05)
+    assert caught.value.reasoning == "hm"
+    assert upstream.was_cancelled
+
+
+async def test_async_client_serves_many_calls_at_once() -> None:
+    upstream = ScriptedUpstream([reply("", '{"a":1}')] * 20)
+    async with AsyncClient("test", upstream=upstream) as client:
+        results = await asyncio.gather(*(client.generate(ANSWER, "hi") for _ in range(20)))
+    assert [result.output for result in results] == [{"a": 1}] * 20
+
+
+def test_closed_client_is_refused() -> None:
+    client = Client("test", upstream=ScriptedUpstream([]))
+    client.close()
+    client.close()
+    with pytest.raises(InvalidRequestError, match="closed"):
+        client.generate(None, "hi")
+
+
+def test_public_names_exist() -> None:
+    assert all(hasattr(middleware, name) for name in middleware.__all__)
+    assert list(middleware.__all__) == sorted(middleware.__all__)
+
+
+def test_every_error_has_a_hint_and_says_whether_to_retry() -> None:
+    errors = [
+        item for name in middleware.__all__ if isinstance(item := getattr(middleware, name), type) and issubclass(item, Exception)
+    ]
+    assert len(errors) == 15
+    for kind in errors:
+        error = kind("what happened", hint="what to do")
+        assert isinstance(error, MiddlewareError)
+        assert (error.hint, error.message, str(error)) == ("what to do", "what happened", "what happened (what to do)")
+        assert error.retryable in (True, False)
+
+
+def test_import_loads_neither_torch_nor_litellm() -> None:
+    code = (
+        "import sys, middleware; middleware.Client('openai/x'); middleware.Client('local/pocket-r1');"
+        "print([name for name in ('torch', 'litellm', 'transformers', 'engine', 'xgrammar', 'openai') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"
