@@ -63,8 +63,8 @@ def validate(kind: Any, text: str, **options: Any) -> Any:
         (None, "free text", "free text"),
         (str, "free text", "free text"),
     ],
-    ids=["model", "dataclass", "typed-dict", "literal", "union", "model-union", "list", "int", "bool", "optional", "adapter", "raw",
-         "none", "str"],
+    ids=["model", "dataclass", "typed-dict", "literal", "union", "model-union", "list", "int", "bool", "optional", "adapter",
+         "raw", "none", "str"],
 )  # fmt: skip
 def test_output_type_gives_the_object(kind: Any, text: str, value: Any) -> None:
     assert validate(kind, text) == value

@@ -159,10 +159,11 @@ def test_list_of_litellm_errors_is_complete() -> None:
     known = {row[0] for row in REMOTE}
     # Raised by parts of litellm that are not used here: its proxy, its budgets, its guardrails, images and vector stores.
     unused = {
-        "APIError", "APIResponseValidationError", "BlockedPiiEntityError", "BudgetExceededError", "CallerCredentialAuthenticationError",
-        "CallerCredentialRateLimitError", "EndpointNotSupportedByModelError", "GuardrailRaisedException", "ImageFetchError",
-        "InvalidRequestError", "JSONSchemaValidationError", "MalformedRequestFieldError", "MidStreamFallbackError", "MockException",
-        "ModelNotMappedError", "ModifyResponseException", "OpenAIError", "PaymentRequiredError", "RejectedRequestError",
+        "APIError", "APIResponseValidationError", "BlockedPiiEntityError", "BudgetExceededError",
+        "CallerCredentialAuthenticationError", "CallerCredentialRateLimitError", "EndpointNotSupportedByModelError",
+        "GuardrailRaisedException", "ImageFetchError", "InvalidRequestError", "JSONSchemaValidationError",
+        "MalformedRequestFieldError", "MidStreamFallbackError", "MockException", "ModelNotMappedError",
+        "ModifyResponseException", "OpenAIError", "PaymentRequiredError", "RejectedRequestError",
         "SensitiveDataRouteException", "UnsupportedEndpointError", "VectorStoreSearchError",
     }  # fmt: skip
     found = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_partials_end_in_the_whole_value_however_it_is_cut(value: Any, data: st.
 @given(ROOTS)
 def test_partials_only_grow(value: Any) -> None:
     seen = snapshots(*json.dumps(value))
-    for earlier, later in zip(seen, seen[1:], strict=False):
+    for earlier, later in pairwise(seen):
         assert _is_part(earlier, later)
 
 

@@ -1,0 +1,336 @@
+"""The engine's side of the seam, on a stand-in for the engine that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+import time
+import types
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from middleware import (
+    AnswerTruncatedError,
+    AsyncClient,
+    Client,
+    FinalResult,
+    InvalidRequestError,
+    MiddlewareError,
+    MissingExtraError,
+    ReasoningTruncatedError,
+    UnknownModelError,
+    UnsupportedSchemaError,
+    UpstreamBusyError,
+    UpstreamError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+    Usage,
+)
+
+SCHEMA = {"type": "object", "properties": {"z": {"type": "integer"}, "a": {"type": "integer"}}}
+
+
+@dataclass
+class Output:
+    reasoning_delta: str = ""
+    content_delta: str = ""
+    finished: bool = False
+    stop_reason: str | None = None
+    error: Exception | None = None
+    num_reasoning_tokens: int = 2
+    reasoning_ended: bool | None = True
+    prompt_token_ids: list[int] = field(default_factory=lambda: [1, 2, 3])
+    token_ids: list[int] = field(default_factory=lambda: [4, 5, 6, 7])
+    unenforced: tuple[str, ...] = ("#/properties/a/multipleOf",)
+
+
+class Stream:
+    """Gives its outputs, then waits until it is cancelled."""
+
+    def __init__(self, outputs: list[Output]) -> None:
+        self._queue: queue.Queue[Output | None] = queue.Queue()
+        for output in outputs:
+            self._queue.put(output)
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self._queue.put(None)
+
+    close = cancel
+
+    def __iter__(self) -> Iterator[Output]:
+        while (output := self._queue.get(timeout=30)) is not None:
+            yield output
+
+    async def __aiter__(self) -> AsyncIterator[Output]:
+        while not self.is_cancelled:
+            try:
+                output = self._queue.get_nowait()
+            except queue.Empty:
+                await asyncio.sleep(0.01)
+                continue
+            if output is not None:
+                yield output
+
+
+class Engine:
+    """What `engine.AsyncLLMEngine` looks like from here."""
+
+    family: Any = "a family"
+    outputs: list[Output]
+    error: Exception | None = None
+    load_error: Exception | None = None
+    instances: list[Engine]
+    submit_delay_s = 0.0
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        if self.load_error is not None:
+            raise self.load_error
+        self.config = config
+        self.submitted: list[dict[str, Any]] = []
+        self.streams: list[Stream] = []
+        self.is_closed = False
+        self.instances.append(self)
+
+    def render(self, messages: list[Any], *, thinking: bool | None = None) -> list[int]:
+        return [len(messages), int(bool(thinking))]
+
+    def submit(self, prompt: list[int], params: dict[str, Any], **options: Any) -> Stream:
+        if self.error is not None:
+            raise self.error
+        time.sleep(self.submit_delay_s)
+        self.submitted.append({"prompt": prompt, "params": params, **options})
+        self.streams.append(Stream(self.outputs))
+        return self.streams[-1]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def config(model: str, *, family: str = "auto", max_num_seqs: int = 16) -> dict[str, Any]:
+    return {"model": model, "family": family, "max_num_seqs": max_num_seqs}
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[Engine]:
+    kind: type[Engine] = type("Engine", (Engine,), {"instances": [], "outputs": []})
+    module = types.ModuleType("engine")
+    grammar = types.SimpleNamespace(from_json_schema=lambda schema: ("grammar", schema))
+    module.__dict__.update(AsyncLLMEngine=kind, EngineConfig=config, SamplingParams=dict, GrammarSpec=grammar)
+    monkeypatch.setitem(sys.modules, "engine", module)
+    return kind
+
+
+def done(**details: Any) -> Output:
+    return Output(finished=True, stop_reason=details.pop("stop_reason", "stop"), **details)
+
+
+def generate(output_type: Any = SCHEMA, **options: Any) -> Any:
+    with Client("local/tiny") as client:
+        return client.generate(output_type, "hi", **options)
+
+
+def test_local_answer_is_masked(engine: type[Engine]) -> None:
+    engine.outputs = [Output("I add", ""), Output("", '{"z":1,'), done(content_delta='"a":2}')]
+    result = generate()
+    assert (result.output, result.reasoning, result.content) == ({"z": 1, "a": 2}, "I add", '{"z":1,"a":2}')
+    assert (result.enforcement, result.strategy, result.checked_after) == ("masked", "mask", ("#/properties/a/multipleOf",))
+    assert (result.usage, result.finish_reason) == (Usage(3, 4, 2), "stop")
+
+
+def test_local_request_is_passed_on(engine: type[Engine]) -> None:
+    engine.outputs = [done(content_delta="[1]")]
+    generate(list[int], temperature=1.0, max_tokens=7, max_reasoning_tokens=3, thinking=True, on_unknown="open")
+    (loaded,) = engine.instances
+    (submitted,) = loaded.submitted
+    assert submitted["params"] == {"temperature": 1.0, "max_tokens": 7, "max_reasoning_tokens": 3}
+    assert submitted["grammar"] == ("grammar", {"type": "array", "items": {"type": "integer"}})
+    assert (submitted["thinking"], submitted["on_unknown"], submitted["prompt"]) == (True, "open", [1, 1])
+
+
+def test_local_free_text_has_no_grammar(engine: type[Engine]) -> None:
+    engine.outputs = [done(content_delta="hello")]
+    result = generate(None)
+    assert (result.output, result.enforcement, result.strategy) == ("hello", "validated", "text")
+    assert engine.instances[0].submitted[0]["grammar"] is None
+
+
+def test_local_model_is_loaded_once_and_freed(engine: type[Engine]) -> None:
+    engine.outputs = [done(content_delta="{}")]
+    with Client("local/tiny", family="qwen3", engine_options={"max_num_seqs": 4}) as client:
+        assert engine.instances == []
+        client.load()
+        client.generate(SCHEMA, "hi")
+        client.generate(SCHEMA, "hi")
+        (loaded,) = engine.instances
+        assert loaded.config == {"model": "tiny", "family": "qwen3", "max_num_seqs": 4}
+        assert not loaded.is_closed
+    assert loaded.is_closed
+
+
+def test_local_model_is_loaded_once_from_many_threads(engine: type[Engine]) -> None:
+    with Client("local/tiny") as client:
+        threads = [threading.Thread(target=client.load) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert len(engine.instances) == 1
+
+
+@pytest.mark.parametrize("ended", [False, None])
+def test_local_length_inside_the_thinking(engine: type[Engine], ended: bool | None) -> None:
+    engine.outputs = [Output("on and on"), done(stop_reason="length", reasoning_ended=ended)]
+    with pytest.raises(ReasoningTruncatedError) as caught:
+        generate()
+    error = caught.value
+    assert (error.reasoning, error.raw_content, error.usage, error.phase) == ("on and on", "", Usage(3, 4, 2), "reasoning")
+
+
+def test_local_length_inside_the_answer(engine: type[Engine]) -> None:
+    engine.outputs = [Output("r", '{"z":1,"a":'), done(stop_reason="length")]
+    with pytest.raises(AnswerTruncatedError) as caught:
+        generate()
+    assert (caught.value.partial, caught.value.reasoning, caught.value.phase) == ({"z": 1}, "r", "answer")
+
+
+def test_local_length_of_a_model_that_does_not_think(engine: type[Engine]) -> None:
+    engine.family = None
+    engine.outputs = [done(content_delta='{"z":1,', stop_reason="length", reasoning_ended=None)]
+    with pytest.raises(AnswerTruncatedError):
+        generate()
+
+
+def engine_error(name: str, **attributes: Any) -> Exception:
+    error: Exception = type(name, (type("EngineError", (Exception,), {}),), {})("why")
+    error.__dict__.update(attributes)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (engine_error("EngineBusyError"), UpstreamBusyError),
+        (engine_error("UnsupportedGrammarError", pointer="#/a"), UnsupportedSchemaError),
+        (engine_error("InvalidRequestError", param="top_k"), InvalidRequestError),
+    ],
+    ids=["busy", "unsupported", "invalid"],
+)
+def test_local_refusal_is_translated(engine: type[Engine], error: Exception, kind: type[MiddlewareError]) -> None:
+    engine.error = error
+    with pytest.raises(kind, match="why") as caught:
+        generate()
+    assert caught.value.__cause__ is error
+
+
+def test_local_failure_while_running_is_translated(engine: type[Engine]) -> None:
+    engine.outputs = [Output("so far"), Output(finished=True, stop_reason="error", error=engine_error("EngineStepError"))]
+    with pytest.raises(UpstreamError, match="why") as caught:
+        generate()
+    assert caught.value.reasoning == "so far"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(engine_error("UnknownModelError"), UnknownModelError), (engine_error("ModelLoadError"), UpstreamUnavailableError)],
+    ids=["unknown", "load"],
+)
+def test_local_load_error_is_translated(engine: type[Engine], error: Exception, kind: type[MiddlewareError]) -> None:
+    engine.load_error = error
+    with pytest.raises(kind), Client("local/tiny") as client:
+        client.load()
+
+
+def test_local_call_has_a_deadline_and_cancels(engine: type[Engine]) -> None:
+    engine.outputs = [Output("hm")]
+    with pytest.raises(UpstreamTimeoutError) as caught:
+        generate(timeout_s=0.1)
+    assert caught.value.reasoning == "hm"
+    assert engine.instances[0].streams[0].is_cancelled
+
+
+def test_local_stream_left_early_is_cancelled(engine: type[Engine]) -> None:
+    engine.outputs = [Output("hm")]
+    with Client("local/tiny") as client:
+        with client.stream(SCHEMA, "hi") as stream:
+            next(stream)
+        assert engine.instances[0].streams[0].is_cancelled
+
+
+async def test_local_async_is_the_same(engine: type[Engine]) -> None:
+    engine.outputs = [Output("r", ""), done(content_delta='{"z":1}')]
+    async with AsyncClient("local/tiny") as client:
+        await client.load()
+        async with client.stream(SCHEMA, "hi") as stream:
+            events = [event async for event in stream]
+    assert isinstance(events[-1], FinalResult)
+    assert events[-1].result.output == {"z": 1}
+    assert engine.instances[0].is_closed
+
+
+async def test_local_async_deadline_and_cancellation_cancel(engine: type[Engine]) -> None:
+    engine.outputs = [Output("hm")]
+    async with AsyncClient("local/tiny") as client:
+        with pytest.raises(UpstreamTimeoutError):
+            await client.generate(SCHEMA, "hi", timeout_s=0.2)
+        task = asyncio.create_task(client.generate(SCHEMA, "hi"))
+        while len(engine.instances[0].streams) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [stream.is_cancelled for stream in engine.instances[0].streams] == [True, True]
+
+
+async def test_local_cancellation_during_admission_cancels_what_was_admitted(engine: type[Engine]) -> None:
+    engine.outputs = [Output("hm")]
+    engine.submit_delay_s = 0.3
+    async with AsyncClient("local/tiny") as client:
+        await client.load()
+        task = asyncio.create_task(client.generate(SCHEMA, "hi"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while not engine.instances[0].streams or not engine.instances[0].streams[0].is_cancelled:
+            await asyncio.sleep(0.01)
+
+
+def test_local_options_of_providers_are_refused(engine: type[Engine]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        generate(frequency_penalty=0.5)
+    assert caught.value.param == "frequency_penalty"
+
+
+def test_unknown_engine_option_is_refused(engine: type[Engine]) -> None:
+    with pytest.raises(InvalidRequestError, match="num_seqs"), Client("local/tiny", engine_options={"num_seqs": 1}) as client:
+        client.load()
+
+
+def test_foreign_engine_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("engine")
+    module.__file__ = "/elsewhere/engine.py"
+    monkeypatch.setitem(sys.modules, "engine", module)
+    with pytest.raises(UpstreamUnavailableError, match=r"/elsewhere/engine\.py"):
+        generate()
+
+
+def test_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "engine", None)
+    with pytest.raises(MissingExtraError) as caught:
+        generate()
+    assert "thinkgate[engine]" in (caught.value.hint or "")
+
+
+def test_closed_client_loads_nothing(engine: type[Engine]) -> None:
+    client = Client("local/tiny")
+    client.close()
+    with pytest.raises(UpstreamUnavailableError, match="closed"):
+        client.load()
+    assert engine.instances == []
