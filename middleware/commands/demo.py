@@ -100,8 +100,9 @@ def _run_on_screen(client: Client, orders: list[DemoOrder]) -> list[DemoRow]:
         rows.append(_answer(client, order, display))
         if error := rows[-1].error:
             display.warn(f"{type(error).__name__}: {error}")
-    columns = ("", "time", "thinking tokens", "answer tokens", "valid", "all fields right")
+    columns = ("", "time", "thinking tokens", "answer tokens", "valid", "right")
     display.table(f"{client.model} on {len(rows)} orders", columns, [row.cells(n) for n, row in enumerate(rows, 1)])
+    display.note("valid: keeps to the schema; right: every field is as in the known answer.")
     return rows
 
 

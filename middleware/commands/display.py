@@ -70,6 +70,9 @@ class Display:
                     case _:
                         pass
             self._settle(thinking, live)
+        if not self.console.is_terminal:
+            # There rich leaves the last line open.
+            self.console.line()
 
     @staticmethod
     def _settle(thinking: Text, live: Live) -> None:
