@@ -1,6 +1,6 @@
 """The delimited format on text: start marker, reasoning, end marker, content.
 
-Knows text only. The rules, and where they come from:
+Knows text only. The rules:
 
 - A start marker counts at the head of the message only, white space before it aside. The end marker that completes first is
   the boundary; from then on every marker is data.
@@ -70,7 +70,7 @@ class DelimitedParser:
             self._if_unopened = _Phase.HELD
         else:
             self._if_unopened = _Phase.CONTENT
-        # An answer after a prompt that ended the thinking can only be cut short by the switch: a leaked block.
+        # With thinking switched off the head is looked at all the same: the output may begin with a leaked block.
         is_over = prompt_state == "ended" and thinking_enabled is not False
         self._phase = _Phase.CONTENT if is_over else _Phase.HEAD
 

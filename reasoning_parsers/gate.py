@@ -20,8 +20,8 @@ from .transition import NEVER_THOUGHT, Phase, State, Transition
 OnUnknown = Literal["first_token", "open", "constrain", "error"]
 """What to do when the prompt does not say whether thinking is open.
 
-`first_token`: the head of the output decides, start marker or not. `open`: thinking until an end marker comes. `constrain`: the
-grammar rules from the first token. `error`: raise `UnknownPromptStateError`.
+`first_token`: the head of the output decides, start marker or not; white space is not. `open`: thinking until an end marker
+comes. `constrain`: the grammar rules from the first token. `error`: raise `UnknownPromptStateError`.
 """
 
 

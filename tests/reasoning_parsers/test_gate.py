@@ -597,3 +597,29 @@ def test_count_with_an_implicit_end() -> None:
     gate.commit([X, X, TOOL, Y])
     assert gate.num_reasoning_tokens == 2
     assert gate.reasoning_end_index == 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        pytest.param([], (0, 0), id="nothing"),
+        pytest.param([X, Y], (0, 2), id="thinking"),
+        pytest.param([X, 13, 11], (0, 1), id="part-of-the-end-marker"),
+        pytest.param([X, 13, 11, Y], (0, 4), id="end-marker-broken-off"),
+        pytest.param([X, 13, 11, 12, Y], (0, 1), id="ended"),
+        pytest.param([10, 11], (0, 0), id="part-of-a-start-marker"),
+        pytest.param([10, 11, 12, X], (3, 4), id="start-marker-at-the-head"),
+    ],
+)
+def test_reasoning_span_holds_what_is_certain(tokens: list[int], expected: tuple[int, int]) -> None:
+    gate = make_gate([10, 11, 12], MULTI)
+    gate.commit(tokens)
+    assert gate.reasoning_span == expected
+
+
+def test_reasoning_span_is_empty_without_thinking() -> None:
+    gate = make_gate([X], MULTI)
+    gate.commit([10])
+    assert gate.reasoning_span == (0, 0)
+    gate.commit([X])
+    assert gate.reasoning_span == (0, 0)
