@@ -6,7 +6,9 @@ proves it against the installed version, in both directions).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -25,7 +27,7 @@ _SCHEMA_MAP_KEYS = ("properties", "patternProperties", "$defs", "definitions", "
 
 NEVER_MASKED = frozenset(
     "not if then else contains minContains maxContains dependentRequired dependentSchemas unevaluatedItems unevaluatedProperties "
-    "uniqueItems dependencies".split()
+    "uniqueItems dependencies $dynamicRef $recursiveRef".split()
 )
 """Keywords that the masks never enforce."""
 MASKED_FORMATS = frozenset(
@@ -211,53 +213,136 @@ def close_ranges(schema: Any) -> Any:
     return closed | ({"maximum": far} if has_low else {"minimum": -far})
 
 
+def without_misread(schema: Any) -> Any:
+    """Give the schema without the keywords that a backend reads wrongly: masks made of them would spoil good answers.
+
+    They are among the `unenforced_keywords`.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    misread = _misread(schema)
+    return {key: value for key, value in map_subschemas(schema, without_misread).items() if key not in misread}
+
+
 def unenforced_keywords(schema: Any) -> tuple[str, ...]:
     """List the JSON pointers of keywords in `schema` that the masks do not enforce."""
-    return tuple(pointer for place in walk_schemas(schema) if isinstance(place.schema, Mapping) for pointer in _unenforced(place))
+    places = list(walk_schemas(schema))
+    walked = {place.pointer for place in places}
+    return tuple(pointer for place in places if isinstance(place.schema, Mapping) for pointer in _unenforced(place, walked))
 
 
-def _unenforced(place: Place) -> Iterator[str]:
+def _unenforced(place: Place, walked: AbstractSet[str]) -> Iterator[str]:
     schema = place.schema
-    keys = [key for key in schema if key in NEVER_MASKED]
-    if "multipleOf" in schema and not _is_masked_multiple(schema):
-        keys.append("multipleOf")
+    keys = [key for key in schema if key in NEVER_MASKED] + _misread(schema)
+    if "$ref" in schema and schema["$ref"] not in walked:
+        # An anchor, which is not followed, or a place that is no subschema, which nobody has looked at.
+        keys.append("$ref")
     if "type" not in schema and not place.pointer.endswith("/propertyNames"):
         keys += [key for key in schema if key in _NEEDS_A_TYPE]
-    has_text_rule = "pattern" in schema or schema.get("format") in MASKED_FORMATS
-    if has_text_rule:
-        keys += [key for key in ("minLength", "maxLength") if key in schema]
-    if "pattern" in schema and "format" in schema:
-        keys.append("format")
-    elif "format" in schema and schema["format"] not in MASKED_FORMATS:
-        keys.append("format")
-    if "required" in schema:
-        undeclared = [name for name in schema["required"] if name not in schema.get("properties", {})]
-        keys += ["required"] if undeclared else []
+    keys += _unmasked_text_rules(schema) + _unmasked_names(schema)
     if len(schema.get("allOf", ())) > 1:
         keys.append("allOf")
     if "oneOf" in schema:
         keys.append("oneOf")
-    if "anyOf" in schema or "$ref" in schema or "enum" in schema or "const" in schema:
-        keys += [key for key in schema if key in _BESIDE_A_UNION]
+    keys += _beside_decider(schema)
     yield from (f"{place.pointer}/{escape_pointer(key)}" for key in dict.fromkeys(keys))
+
+
+def _misread(schema: Mapping[str, Any]) -> list[str]:
+    keys = []
+    if "multipleOf" in schema and not _is_masked_multiple(schema):
+        keys.append("multipleOf")
+    if "pattern" in schema and _MISREAD_PATTERN.search(_NEGATED_CLASS.sub("", schema["pattern"])):
+        keys.append("pattern")
+    low = max((schema[key] for key in _LOW_ENDS if key in schema), default=-CLOSED_NUMBER)
+    high = min((schema[key] for key in _HIGH_ENDS if key in schema), default=CLOSED_NUMBER)
+    is_narrow = -CLOSED_NUMBER < low < CLOSED_NUMBER and -CLOSED_NUMBER < high < CLOSED_NUMBER and high - low < NARROWEST_RANGE
+    if is_narrow and "integer" not in schema.get("type", ()) and (round(low, 6), round(high, 6)) != (low, high):
+        keys += [key for key in (*_LOW_ENDS, *_HIGH_ENDS) if key in schema]
+    return keys
+
+
+def _unmasked_text_rules(schema: Mapping[str, Any]) -> list[str]:
+    keys = []
+    if "pattern" in schema or schema.get("format") in MASKED_FORMATS:
+        keys += [key for key in ("minLength", "maxLength") if key in schema]
+    if "pattern" in schema and _LOOSE_PATTERN.search(schema["pattern"]):
+        keys.append("pattern")
+    if "format" in schema and ("pattern" in schema or schema["format"] not in MASKED_FORMATS - LOOSE_FORMATS):
+        keys.append("format")
+    return keys
+
+
+def _unmasked_names(schema: Mapping[str, Any]) -> list[str]:
+    """Keywords about names in an object: one that is not declared may come twice, one that is has that single rule."""
+    declared = schema.get("properties", {})
+    patterns = schema.get("patternProperties", {})
+    keys = []
+    if any(name not in declared for name in schema.get("required", ())):
+        keys.append("required")
+    if schema.get("minProperties", 0) > 1 and (patterns or schema.get("additionalProperties") is not False):
+        keys.append("minProperties")
+    if patterns and (declared or len(patterns) > 1):
+        keys.append("patternProperties")
+    if "propertyNames" in schema and (declared or patterns):
+        keys.append("propertyNames")
+    return keys
+
+
+def _beside_decider(schema: Mapping[str, Any]) -> list[str]:
+    """Keywords that are dropped because one decides the value by itself."""
+    decider = next((key for key in _DECIDERS if key in schema), None)
+    if decider is None:
+        return []
+    dropped = [key for key in schema if key in _BESIDE_A_DECIDER and key != decider]
+    values = [schema["const"]] if decider == "const" else schema["enum"] if decider == "enum" else None
+    if values is None:
+        return dropped
+    if "type" in dropped and jsonschema_rs.is_valid({"items": {"type": schema["type"]}}, values):
+        dropped.remove("type")
+    return dropped + ([decider] if _has_wide_integer(values) else [])
+
+
+def _has_wide_integer(value: Any) -> bool:
+    """Whether data holds an integer that is no int64, which a backend rounds."""
+    if isinstance(value, Mapping):
+        return any(map(_has_wide_integer, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_wide_integer, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def _is_masked_multiple(schema: Mapping[str, Any]) -> bool:
     multiple = schema["multipleOf"]
-    has_range = any(key in schema for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+    has_range = any(key in schema for key in (*_LOW_ENDS, *_HIGH_ENDS))
     return (
         schema.get("type") == "integer" and isinstance(multiple, int) and 1 <= multiple <= MAX_MASKED_MULTIPLE and not has_range
     )
 
 
 MAX_MASKED_MULTIPLE = 1024
+NARROWEST_RANGE = 1e-5
+"""Ranges of numbers are written with six decimals; in a narrower one with more of them nothing, or the empty text, is left."""
+LOOSE_FORMATS = frozenset("date time date-time ipv4 ipv6".split())
+"""Masked formats whose masks let values through that are not in the format, such as the 31st of February."""
+_LOW_ENDS = ("minimum", "exclusiveMinimum")
+_HIGH_ENDS = ("maximum", "exclusiveMaximum")
+_NEGATED_CLASS = re.compile(r"(?<!\\)\[\^(?:\\.|[^\]\\])*\]")
+_MISREAD_PATTERN = re.compile(
+    r"""(?<!\\)(?:\\\\)*(?:["\0-\x1f]|\\["\\nrtfv0]|\\c[A-Za-z]|\\(?:x|u00)(?:22|5[cC]|[01][0-9A-Fa-f]))""", re.DOTALL
+)
+"""Patterns that name a character which JSON escapes: it would stand in the string as it is (but not in a negated class)."""
+_LOOSE_PATTERN = re.compile(r"\(\?<?[=!]|(?<=[^\[\\(|])\^|(?<!\\)\$(?![)|]|$)")
+"""Patterns with a look-around, or with an anchor that is not at an end, which is skipped."""
 _NEEDS_A_TYPE = frozenset(
     "minItems maxItems minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum minProperties "
-    "maxProperties".split()
+    "maxProperties patternProperties propertyNames".split()
 )
 """Assertions that are dropped where the schema does not say the type they speak of."""
-_BESIDE_A_UNION = frozenset(
-    "properties required items prefixItems minItems maxItems minLength maxLength pattern minimum maximum exclusiveMinimum "
-    "exclusiveMaximum additionalProperties patternProperties propertyNames minProperties maxProperties".split()
+_DECIDERS = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+"""Keywords that decide the value by themselves; the first of them wins."""
+_BESIDE_A_DECIDER = frozenset(
+    "type const enum anyOf oneOf allOf format multipleOf properties required items prefixItems minItems maxItems minLength "
+    "maxLength pattern minimum maximum exclusiveMinimum exclusiveMaximum additionalProperties additionalItems patternProperties "
+    "propertyNames minProperties maxProperties".split()
 )
-"""Assertions that are dropped where they stand beside a keyword that decides the value by itself."""

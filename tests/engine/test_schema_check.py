@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import GrammarSpec, InvalidGrammarError, InvalidRequestError, UnsupportedGrammarError
@@ -148,11 +148,47 @@ def test_any_text_survives_as_name_and_constant(backend: XGrammarBackend, text: 
 TEXT = st.text(st.characters(exclude_characters="\x7f", exclude_categories=["Cs"]), max_size=8)
 
 
+@settings(deadline=None)
 @given(TEXT, TEXT)
 def test_constants_accept_themselves_and_nothing_else(text: str, other: str) -> None:
     backend = XGrammarBackend(BYTES, num_threads=1)
     assert accepts(backend, {"const": text}, json.dumps(text, ensure_ascii=False))
     assert accepts(backend, {"const": text}, json.dumps(other, ensure_ascii=False)) is (text == other)
+
+
+NOT_JSON: list[tuple[Any, str]] = [
+    ({"type": "string", "pattern": 'a"b'}, '"a"b"'),
+    ({"type": "string", "pattern": r"^a\\q$"}, r'"a\q"'),
+    ({"type": "string", "pattern": r"^[\n]$"}, '"\n"'),
+    ({"type": "string", "pattern": r"^\x22$"}, '"""'),
+    ({"type": "number", "minimum": 1e-10, "maximum": 1e-9}, ""),
+    ({"type": "number", "multipleOf": 0.01}, "1e400"),
+    ({"type": "string"}, r'"\ud800"'),
+    ({"type": "string"}, r'"\ude00\ud83d"'),
+    ({"type": "object", "properties": {'a"b': {"type": "integer"}}}, '{"a"bz":1}'),
+    ({"type": "object", "properties": {r"a\n": {"type": "integer"}}}, r'{"a\qz":1}'),
+    ({"type": "object", "properties": {"x\ny": {"type": "integer"}}}, '{"x\ny1":1}'),
+]
+
+
+@pytest.mark.parametrize(("schema", "document"), NOT_JSON)
+def test_nothing_but_json_is_accepted(backend: XGrammarBackend, schema: Any, document: str) -> None:
+    assert not accepts(backend, schema, document)
+
+
+@pytest.mark.parametrize("name", [r"\u0061", r"b\u0063", r"d\/e", r"f\"g"])
+def test_declared_property_has_its_rule_however_it_is_spelled(backend: XGrammarBackend, name: str) -> None:
+    schema = {"type": "object", "properties": {key: {"type": "integer"} for key in ("a", "bc", "d/e", 'f"g')}}
+    assert accepts(backend, schema, '{"a":1,"bd\\n":"free"}')
+    assert not accepts(backend, schema, f'{{"{name}":"x"}}')
+
+
+@pytest.mark.parametrize("text", ['a"', "\n\\", r"\ud83d\ude00\u00e9", "😀é", r"\u001f/"])
+def test_bounded_string_takes_escapes_and_counts_each_as_one(backend: XGrammarBackend, text: str) -> None:
+    document = f'"{text}"' if text.startswith("\\u") else json.dumps(text, ensure_ascii=False)
+    assert accepts(backend, {"type": "string", "minLength": 2, "maxLength": 2}, document)
+    assert not accepts(backend, {"type": "string", "maxLength": 1}, document)
+    assert not accepts(backend, {"type": "string", "minLength": 3}, document)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +235,46 @@ PROBES: list[tuple[str, Any, str, str]] = [
     ("beside-anyOf", {"anyOf": [{"type": "integer"}, {"type": "string"}], "maximum": 3}, "9", "#/maximum"),
     ("beside-ref", {"$ref": "#/$defs/n", "maximum": 3, "$defs": {"n": {"type": "integer"}}}, "9", "#/maximum"),
     ("format", {"type": "string", "format": "idn-email"}, '"x"', "#/format"),
+    ("format-date", {"type": "string", "format": "date"}, '"2026-02-31"', "#/format"),
+    ("format-time", {"type": "string", "format": "time"}, '"15:45:60Z"', "#/format"),
+    ("format-date-time", {"type": "string", "format": "date-time"}, '"2026-04-31T06:45:04Z"', "#/format"),
+    ("format-ipv4", {"type": "string", "format": "ipv4"}, '"131.0.28.098"', "#/format"),
+    ("type-beside-enum", {"type": "string", "enum": [1, "a"]}, "1", "#/type"),
+    ("type-beside-const", {"type": "integer", "const": "x"}, '"x"', "#/type"),
+    ("type-beside-anyOf", {"type": "object", "anyOf": [{"type": "integer"}]}, "1", "#/type"),
+    ("type-beside-allOf", {"type": "integer", "allOf": [{"type": "number"}]}, "1.5", "#/type"),
+    ("anyOf-beside-enum", {"enum": ["a", "b"], "anyOf": [{"const": "b"}]}, '"a"', "#/anyOf"),
+    ("enum-beside-ref", {"$ref": "#/$defs/n", "enum": [1], "$defs": {"n": {"type": "integer"}}}, "2", "#/enum"),
+    ("required-beside-allOf", {"allOf": [{"type": "object"}], "required": ["b"], "properties": {"b": {}}}, "{}", "#/required"),
+    ("wide-const", {"const": 123456789012345678901234567890}, "1.2345678901234568e+29", "#/const"),
+    ("anchor", {"$ref": "#n", "$defs": {"n": {"$anchor": "n", "type": "integer"}}}, '"x"', "#/$ref"),
+    ("dynamicRef", {"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", "type": "integer"}}}, '"x"', "#/$dynamicRef"),
+    ("ref-to-no-subschema", {"$ref": "#/n", "n": {"type": "integer", "not": {"const": 1}}}, "1", "#/$ref"),
+    ("minProperties-of-equal-names", {"type": "object", "minProperties": 2}, '{"a":1,"a":1}', "#/minProperties"),
+    (
+        "patternProperties-beside-properties",
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "patternProperties": {"^x": {"type": "integer"}}},
+        '{"xb":"s"}',
+        "#/patternProperties",
+    ),
+    (
+        "overlapping-patternProperties",
+        {"type": "object", "patternProperties": {"^x.*$": {"type": "integer"}, "^.*y$": {"type": "integer", "minimum": 3}}},
+        '{"xy":1}',
+        "#/patternProperties",
+    ),
+    ("untyped-patternProperties", {"patternProperties": {"^a": {"type": "integer"}}}, '{"ab":"x"}', "#/patternProperties"),
+    ("untyped-propertyNames", {"propertyNames": {"maxLength": 1}}, '{"ab":1}', "#/propertyNames"),
+    (
+        "propertyNames-of-declared",
+        {"type": "object", "properties": {"b": {"type": "integer"}}, "propertyNames": {"enum": ["a"]}},
+        '{"b":1}',
+        "#/propertyNames",
+    ),
+    ("look-ahead", {"type": "string", "pattern": "^(?!a).*$"}, '"abc"', "#/pattern"),
+    ("anchor-inside", {"type": "string", "pattern": "a$b"}, '"ab"', "#/pattern"),
+    ("pattern-with-quote", {"type": "string", "pattern": '^a"b$'}, '"x"', "#/pattern"),
+    ("narrow-range", {"type": "number", "minimum": 1e-10, "maximum": 1e-9}, "1", "#/maximum"),
 ]  # fmt: skip
 MASKED: list[tuple[str, Any, str]] = [
     ("type", {"type": "integer"}, '"x"'),
@@ -213,7 +289,9 @@ MASKED: list[tuple[str, Any, str]] = [
     ("maxLength", {"type": "string", "maxLength": 2}, '"abc"'),
     ("minLength", {"type": "string", "minLength": 2}, '"a"'),
     ("pattern", {"type": "string", "pattern": "^a+$"}, '"b"'),
-    ("format-date", {"type": "string", "format": "date"}, '"x"'),
+    ("format-uuid", {"type": "string", "format": "uuid"}, '"x"'),
+    ("enum-beside-its-type", {"type": ["string", "null"], "enum": ["a", None]}, '"b"'),
+    ("pattern-with-dollar", {"type": "string", "pattern": "^[^x]\\$$"}, '"x$"'),
     ("format-email", {"type": "string", "format": "email"}, '"x"'),
     ("maxItems", {"type": "array", "items": {"type": "integer"}, "maxItems": 1}, "[1,2]"),
     ("minItems", {"type": "array", "items": {"type": "integer"}, "minItems": 1}, "[]"),

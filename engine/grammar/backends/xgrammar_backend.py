@@ -15,16 +15,26 @@ import xgrammar
 
 from ...errors import GrammarCompileError, UnsupportedGrammarError
 from ..matcher import CompiledGrammar, Matcher
-from ..schema_check import close_ranges
+from ..schema_check import close_ranges, without_misread
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 _COMPACT_SEPARATORS = (",", ":")
-# xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7).
-_BOUNDED_CHARACTER = r"[^\"\\\r\n]"
-_BOUNDED_CHARACTER_WITHOUT_CONTROLS = r"[^\0-\u001f\"\\]"
+# xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7), and no
+# escapes, so that such a string could hold no quote and no line break.
+_BOUNDED_CHARACTER = re.compile(r"(_characters(?:_\d+)?) ::= \(\(\[\^\\\"\\\\\\r\\n\]\)\)")
+_BOUNDED_CHARACTER_OR_ESCAPE = r'(([^\0-\u001f\"\\]) | ("\\" basic_escape))'
+# The escape of half a character (a lone surrogate) is no text; both halves together are one character.
+_OPEN_ESCAPE = '("u" [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9])'
+_WHOLE_CHARACTER_ESCAPE = (
+    '("u" [A-CEFa-cef0-9] [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9]) | ("u" [Dd] [0-7] [A-Fa-f0-9] [A-Fa-f0-9]) | '
+    r'("u" [Dd] [89ABab] [A-Fa-f0-9] [A-Fa-f0-9] "\\u" [Dd] [C-Fc-f] [A-Fa-f0-9] [A-Fa-f0-9])'
+)
+# In the names of undeclared properties xgrammar spells declared ones raw, quotes included, and forgets that an escape spells
+# them too. A name may hold an escape only after it differs from every declared one.
+_ESCAPE_IN_NAME = re.compile(r""" \| \("\\(?:["\\a-z0]|u00[01][0-9a-f])" (?:\w+_addl_key_\d+|basic_escape basic_string_sub)\)""")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
 
 
@@ -71,20 +81,27 @@ class XGrammarBackend:
 
 
 def _grammar(spec: GrammarSpec) -> xgrammar.Grammar:
+    schema = without_misread(json.loads(spec.schema_text))
     grammar = xgrammar.Grammar.from_json_schema(
-        spec.schema_text if spec.max_number_digits is None else json.dumps(close_ranges(json.loads(spec.schema_text))),
+        json.dumps(schema if spec.max_number_digits is None else close_ranges(schema)),
         any_whitespace=spec.any_whitespace,
         # Switching free white space off alone leaves ", " and ": ".
         separators=None if spec.any_whitespace else _COMPACT_SEPARATORS,
         strict_mode=False,
     )
-    ebnf = _spell_escapes_out(str(grammar)).replace(_BOUNDED_CHARACTER, _BOUNDED_CHARACTER_WITHOUT_CONTROLS)
+    ebnf = _repair_strings(_spell_escapes_out(str(grammar)))
     return xgrammar.Grammar.from_ebnf(ebnf if spec.max_number_digits is None else _cap_digits(ebnf, spec.max_number_digits))
 
 
 def _spell_escapes_out(ebnf: str) -> str:
     r"""Write `\xfc` as `\u00fc`: xgrammar 0.2.9 prints the former, and reads hexadecimal digits after it as part of it."""
     return _ESCAPE.sub(lambda match: rf"\u00{match[1]}" if match[1] else match[0], ebnf)
+
+
+def _repair_strings(ebnf: str) -> str:
+    rules = (_ESCAPE_IN_NAME.sub("", rule) if "_addl_key" in rule.partition(" ::= ")[0] else rule for rule in ebnf.splitlines())
+    whole = "\n".join(rules).replace(_OPEN_ESCAPE, _WHOLE_CHARACTER_ESCAPE)
+    return _BOUNDED_CHARACTER.sub(lambda match: f"{match[1]} ::= {_BOUNDED_CHARACTER_OR_ESCAPE}", whole)
 
 
 def _cap_digits(ebnf: str, max_digits: int) -> str:
