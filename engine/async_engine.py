@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from reasoning_parsers import OnUnknown, ReasoningFamily
@@ -218,14 +218,10 @@ class AsyncLLMEngine:
                 future.set_exception(error)
 
         self._commands.put(run)
-        while True:
-            try:
-                return future.result(timeout=1.0)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if not self._thread.is_alive():
-                    raise EngineClosedError("the engine is closed") from None
+        while not wait([future], timeout=1.0).done:
+            if not self._thread.is_alive() and not future.done():
+                raise EngineClosedError("the engine is closed")
+        return future.result()
 
     def _abort(self, request_id: str) -> None:
         def abort() -> None:

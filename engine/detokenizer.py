@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 6
-"""Tokens decoded again in front of the new ones: a piece's text depends on its neighbours (leading spaces, split characters)."""
+"""Tokens without text that are kept behind the last piece that has one."""
 MAX_PENDING_TOKENS = 8
 """A character has at most 4 bytes; text that is still broken after this many tokens is broken for good and is let out."""
 
@@ -40,7 +40,7 @@ class IncrementalDetokenizer:
     def flush(self) -> str:
         """Give what was held back; half a character becomes U+FFFD."""
         text = self._decode_pending()
-        self._settle()
+        self._settle(text)
         return text
 
     def _feed_one(self, token_id: int) -> str:
@@ -48,7 +48,7 @@ class IncrementalDetokenizer:
         text = self._decode_pending()
         if text.endswith(REPLACEMENT) and len(self._pending) < MAX_PENDING_TOKENS:
             return ""
-        self._settle()
+        self._settle(text)
         return text
 
     def _decode_pending(self) -> str:
@@ -56,8 +56,13 @@ class IncrementalDetokenizer:
         after = self._decode(self._context + self._pending)
         return after[len(before) :]
 
-    def _settle(self) -> None:
-        self._context = (self._context + self._pending)[-CONTEXT_TOKENS:]
+    def _settle(self, text: str) -> None:
+        # The last piece is decoded again in front of the next one, whose text depends on it (leading spaces). It is kept whole:
+        # half a character in front would spoil the bytes that follow it where a tokenizer falls back to bytes.
+        if text:
+            self._context = self._pending
+        elif len(self._context) < CONTEXT_TOKENS:
+            self._context = self._context + self._pending
         self._pending = []
 
     def _decode(self, token_ids: list[int]) -> str:

@@ -68,8 +68,12 @@ def _constraint_start(sequence: Sequence) -> int:
 
 def _fill(bitmask: torch.Tensor, mask_row: int, sequence: Sequence) -> EngineError | None:
     assert sequence.matcher is not None
-    sequence.matcher.fill_bitmask(bitmask, mask_row)
     start_id = sequence.gate.next_start_id
+    # Ids of a start marker that is not complete become the head of the answer where it breaks off.
+    pending = sequence.token_ids if start_id is not None else []
+    if sequence.matcher.accept_tokens(pending):
+        sequence.matcher.fill_bitmask(bitmask, mask_row)
+        sequence.matcher.rollback(len(pending))
     if start_id is not None:
         set_bits_inplace(bitmask.numpy()[mask_row], (start_id,))
     if not bitmask[mask_row].any():

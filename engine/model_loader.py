@@ -55,7 +55,7 @@ def resolve_model(name: str) -> str:
     """
     if name == POCKET_MODEL:
         return str(Path(__file__).parent / "pocket" / "model")
-    if Path(name).expanduser().is_dir():
+    if name and Path(name).expanduser().is_dir():
         return str(Path(name).expanduser())
     if name.startswith((".", "/", "~")):
         raise UnknownModelError(f"no folder {name!r}", hint="give a folder that holds config.json and the weights")

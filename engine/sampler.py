@@ -28,7 +28,8 @@ def _sample_row(logits: torch.Tensor, sequence: Sequence) -> int:
     values, token_ids = torch.sort(logits, descending=True, stable=True)
     if params.top_k:
         values, token_ids = values[: params.top_k], token_ids[: params.top_k]
-    probabilities = torch.softmax(values.double() / params.temperature, dim=-1)
+    # The largest is taken off first: divided by a tiny temperature it would be infinite.
+    probabilities = torch.softmax((values - values[0]).double() / params.temperature, dim=-1)
     cumulative = probabilities.cumsum(dim=-1)
     if params.top_p < 1:
         # A token stays when those before it have not reached top_p yet; the first always stays.

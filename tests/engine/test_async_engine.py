@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,18 @@ def test_reader_whose_loop_is_gone_does_not_stop_the_engine(engine: AsyncLLMEngi
     asyncio.run(begin())
     assert list(engine.submit([1, 2], SamplingParams(max_tokens=3)))[-1].finished
     wait_until_idle(engine)
+
+
+class LateFuture(futures.Future[object]):
+    """A result that arrives in the very moment in which waiting for it has timed out."""
+
+    def result(self, timeout: float | None = None) -> object:
+        result = super().result()
+        if timeout is not None:
+            raise TimeoutError
+        return result
+
+
+def test_result_that_arrives_at_the_timeout_is_not_lost(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.async_engine.Future", LateFuture)
+    assert list(engine.submit([1, 2, 3], SamplingParams(max_tokens=2)))[-1].finished

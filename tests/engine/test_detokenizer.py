@@ -6,6 +6,8 @@ import random
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from engine.detokenizer import REPLACEMENT, IncrementalDetokenizer
 
@@ -50,3 +52,11 @@ def test_half_a_character_waits_for_the_rest_or_the_flush(pocket_tokenizer: Any)
 def test_special_tokens_have_no_text(pocket_tokenizer: Any) -> None:
     detokenizer = IncrementalDetokenizer(pocket_tokenizer)
     assert detokenizer.feed([pocket_tokenizer.eos_token_id]) == ""
+
+
+def test_characters_in_byte_fallback_do_not_spoil_each_other() -> None:
+    words = Tokenizer(models.WordLevel({f"<0x{byte:02X}>": byte for byte in range(256)}))
+    words.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    text = "🙂🙃🙂🙃 日本"
+    detokenizer = IncrementalDetokenizer(PreTrainedTokenizerFast(tokenizer_object=words))
+    assert "".join(detokenizer.feed([byte]) for byte in text.encode()) == text

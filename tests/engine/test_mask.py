@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import random
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mask import RowSpan, row_index
+from engine import GrammarSpec, SamplingParams
+from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.vocabulary import Vocabulary
+from engine.mask import RowSpan, mask_logits, row_index
+from engine.sequence import Sequence
+from reasoning_parsers import ReasoningGate, TokenMarkers
 
 
 @st.composite
@@ -44,3 +51,26 @@ def test_row_index_follows_a_permuted_batch(batch: list[tuple[int, int]], rng: r
 def masked_counts(batch: list[tuple[int, int]]) -> list[int]:
     index = row_index(spans_of(batch))
     return [sum(1 for position, _ in index if position == wanted) for wanted in range(len(batch))]
+
+
+STOP = 256
+BYTES = Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,))
+
+
+class ByteDecoder:
+    def decode(self, token_ids: list[int], **options: object) -> str:
+        return bytes(token_ids).decode(errors="replace")
+
+
+@pytest.mark.parametrize(("start", "allowed"), [("<t>", "t"), ("[t]", 't]"')])
+def test_row_inside_a_start_marker_goes_on_from_its_ids(start: str, allowed: str) -> None:
+    """They are the head of the answer if the marker breaks off: `<` begins no JSON, `[` begins an array."""
+    spec = GrammarSpec.from_json_schema({"type": "array", "items": {"type": "string"}})
+    markers = TokenMarkers(start=tuple(start.encode()), end=tuple(b"</t>"))
+    sequence = Sequence("a", [1], SamplingParams(), ReasoningGate(markers), ByteDecoder(), frozenset({STOP}), spec)
+    sequence.gate.start(sequence.prompt_token_ids)
+    sequence.matcher = XGrammarBackend(BYTES, num_threads=1).compile(spec).new_matcher((STOP,))
+    assert sequence.append([ord(start[0])])
+    logits = torch.zeros(1, 257)
+    assert mask_logits(logits, [sequence]) == {}
+    assert bytes(logits[0].isfinite().nonzero().flatten().tolist()) == bytes(sorted(allowed.encode()))

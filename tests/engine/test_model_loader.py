@@ -22,7 +22,7 @@ def edit_config(model: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", ["nonsense", "./no/such", "/no/such", "~/no/such/folder", "a/b/c"])
+@pytest.mark.parametrize("name", ["nonsense", "./no/such", "/no/such", "~/no/such/folder", "a/b/c", ""])
 def test_unknown_model_says_what_is_known(name: str) -> None:
     with pytest.raises(UnknownModelError) as caught:
         resolve_model(name)

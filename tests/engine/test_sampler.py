@@ -98,3 +98,21 @@ def test_sampling_params_name_the_wrong_one(name: str, value: object) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         SamplingParams(**{name: value})  # type: ignore[arg-type]
     assert caught.value.param == name
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-9])
+def test_tiny_temperature_is_greedy(temperature: float) -> None:
+    logits = torch.tensor([[3.0, 9.0, float("-inf"), 8.0]])
+    assert draw(logits, [make_row(temperature=temperature)]) == [1]
+
+
+@pytest.mark.parametrize("temperature", [1e9, 1.7e308])
+def test_huge_temperature_never_takes_a_denied_token(temperature: float) -> None:
+    logits = torch.tensor([[3.0, 9.0, float("-inf"), 8.0]])
+    assert {draw(logits, [make_row(seed, temperature=temperature)])[0] for seed in range(60)} == {0, 1, 3}
+
+
+def test_number_beyond_floats_is_refused() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(temperature=10**400)
+    assert caught.value.param == "temperature"
