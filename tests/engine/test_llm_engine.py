@@ -321,6 +321,12 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
         def __init__(self, inner: Any) -> None:
             self.inner = inner
 
+        def accept_tokens(self, token_ids: list[int]) -> bool:
+            return True
+
+        def rollback(self, num_tokens: int) -> None:
+            pass
+
         def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
             bitmask[row] = 0
 
