@@ -45,8 +45,7 @@ def _begins_like_json(text: str) -> bool:
 
 def _without_loose_fence(text: str) -> str:
     # A closing fence without an opening one, as from an answer that a prefix began.
-    closing = re.search(r"\n?[ \t]*(?:```|~~~)\s*$", text)
-    return text[: closing.start()].rstrip() if closing else text
+    return text[:-3].rstrip() if text.endswith(("```", "~~~")) else text
 
 
 def _fenced_parts(text: str) -> list[str]:

@@ -152,8 +152,9 @@ class AsyncResponseStream(Generic[T]):
                             yield event
                 except UpstreamError as error:
                     raise self._generation.annotate(error) from error.__cause__
-            if (broken := self._generation.failed_request) is not None:
-                self._upstream.report_invalid(broken)
+                finally:
+                    if (broken := self._generation.failed_request) is not None:
+                        self._upstream.report_invalid(broken)
 
     async def _next(self, items: AsyncGenerator[UpstreamItem, None]) -> UpstreamItem | None:
         left = self._generation.remaining_s()

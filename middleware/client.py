@@ -176,5 +176,6 @@ class ResponseStream(Generic[T]):
                         yield from self._generation.receive(item)
                 except UpstreamError as error:
                     raise self._generation.annotate(error) from error.__cause__
-            if (broken := self._generation.failed_request) is not None:
-                self._upstream.report_invalid(broken)
+                finally:
+                    if (broken := self._generation.failed_request) is not None:
+                        self._upstream.report_invalid(broken)

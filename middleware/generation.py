@@ -127,13 +127,13 @@ class Generation(Generic[T]):
             return
         text = extract_answer(content) if self._schema is not None and self._traits.extracts_answer else content
         answer = self._output.validate(text, is_wrapped=self._is_wrapped)
-        if isinstance(answer, tuple) and answer and isinstance(answer[0], Problem):
+        if isinstance(answer, tuple):
             self._attempt.broke_schema = any(problem.kind in ("json", "schema") for problem in answer)
             yield from self._retry(end, answer)
             return
         self._is_done = True
         was_bare = text == content.strip()
-        yield FinalResult(self._result(end, answer, was_bare=was_bare))  # type: ignore[arg-type]
+        yield FinalResult(self._result(end, answer.value, was_bare=was_bare))
 
     def _raise_if_cut(self, end: UpstreamEnd) -> None:
         content = self._attempt.content
@@ -197,6 +197,8 @@ class Generation(Generic[T]):
         )
 
 
+# Characters before the answer after which no partial objects are looked for.
+_MAX_PREFACE_LEN = 4000
 _THINKING_HINT = "raise max_tokens, or set max_reasoning_tokens below it so that tokens are left for the answer"
 _ANSWER_HINT = "raise max_tokens, or set a smaller max_reasoning_tokens"
 
@@ -256,7 +258,7 @@ class _AttemptText:
         if not self._has_begun:
             # Fences and sentences are only looked for at the head: the text waits until the answer begins.
             self._pending += text
-            start = answer_start(self._pending)
+            start = answer_start(self._pending) if len(self._pending) <= _MAX_PREFACE_LEN else None
             if start is None:
                 return None
             text, self._pending, self._has_begun = self._pending[start:], "", True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 import pydantic
@@ -20,6 +21,13 @@ from .errors import InvalidRequestError, InvalidSchemaError
 from .validation import MAX_PROBLEMS, NotStrictJsonError, SchemaChecker, parse_strict, to_pointer
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[T]):
+    """An answer that is valid."""
+
+    value: T
 
 
 class OutputType(Generic[T]):
@@ -52,7 +60,7 @@ class OutputType(Generic[T]):
         if self.schema is not None:
             self._checker = SchemaChecker(self.schema)
 
-    def validate(self, text: str, *, is_wrapped: bool = False) -> T | tuple[Problem, ...]:
+    def validate(self, text: str, *, is_wrapped: bool = False) -> Accepted[T] | tuple[Problem, ...]:
         """Return the object that `text` holds, or the problems with it.
 
         Args:
@@ -60,7 +68,7 @@ class OutputType(Generic[T]):
             is_wrapped: The answer is `{"value": ...}` and only the value is wanted.
         """
         if self._checker is None:
-            return cast(T, text)
+            return Accepted(cast(T, text))
         try:
             value = parse_strict(text)
         except NotStrictJsonError as error:
@@ -74,11 +82,11 @@ class OutputType(Generic[T]):
             return problems
         return self._convert(text)
 
-    def _convert(self, text: str) -> T | tuple[Problem, ...]:
+    def _convert(self, text: str) -> Accepted[T] | tuple[Problem, ...]:
         if self._adapter is None:
-            return cast(T, json.loads(text))
+            return Accepted(cast(T, json.loads(text)))
         try:
-            return self._adapter.validate_json(text)
+            return Accepted(self._adapter.validate_json(text))
         except pydantic.ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             return tuple(Problem(to_pointer(item["loc"]), item["msg"], "type") for item in found[:MAX_PROBLEMS])

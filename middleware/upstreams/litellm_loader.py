@@ -6,9 +6,12 @@ Knows nothing of requests; `remote.py` uses what is loaded here.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 from ..errors import MissingExtraError
+
+_READ_ONLY = r"Items? .* on TypedDict class .* using the `ReadOnly` qualifier"
 
 
 def load_litellm() -> Any:
@@ -25,4 +28,6 @@ def load_litellm() -> Any:
     except ImportError as error:
         raise MissingExtraError(f"litellm cannot be imported: {error}", hint="pip install litellm") from error
     litellm.suppress_debug_info = True
+    # Pydantic says this of litellm's own types at the first reply; nobody who uses this package can do anything about it.
+    warnings.filterwarnings("ignore", message=_READ_ONLY, category=UserWarning)
     return litellm

@@ -13,12 +13,11 @@ from typing import Any
 
 from reasoning_parsers import ReasoningParserError
 
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, UnknownModelError
 from .base import ChatRequest, UpstreamItem, UpstreamTraits
 from .content_splitter import find_family
 from .litellm_loader import load_litellm
 from .remote_call import BudgetControl, RemoteCall, Target, ThinkingControl
-from .remote_errors import translate_error
 from .schema_modes import CapabilityMemory, SchemaMode, Strategy
 
 _SELF_HOSTED = frozenset({"hosted_vllm", "vllm", "custom_openai", "lm_studio", "llamafile", "openai_like", "xinference"})
@@ -127,8 +126,9 @@ class RemoteUpstream:
     def _find_provider(self, litellm: Any) -> str:
         try:
             return str(litellm.get_llm_provider(self._model, api_base=self._base_url)[1])
-        except Exception as error:
-            raise translate_error(error) from error
+        except Exception as error:  # litellm has one class for all bad requests
+            first_line = str(getattr(error, "message", error)).splitlines()[0]
+            raise UnknownModelError(first_line, hint="write <provider>/<model>, as in openai/gpt-5") from error
 
     def _first_mode(self, litellm: Any) -> SchemaMode:
         if self._strategy != "auto":

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from reasoning_parsers import ReasoningFamily
 
-from ..errors import UpstreamUnavailableError
+from ..errors import InvalidRequestError, UpstreamUnavailableError
 from ..result import FinishReason, Usage
 from ..settings import GenerationSettings
 from .base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem
@@ -21,6 +21,11 @@ from .chunks import ChunkTap, get, read_delta
 from .content_splitter import ContentSplitter
 from .remote_errors import get_status, refuses_schema, translate_error
 from .schema_modes import CapabilityMemory, SchemaAsk, put_in_prompt, response_format
+
+# What a reply is read by; another value would be read wrongly.
+_RESERVED = frozenset(
+    {"model", "messages", "stream", "stream_options", "response_format", "n", "base_url", "api_base", "api_key", "timeout"}
+)
 
 ThinkingControl = Literal["template", "effort", "none"]
 BudgetControl = Literal["anthropic", "vllm", "none"]
@@ -53,6 +58,8 @@ class RemoteCall:
     """The state of one request."""
 
     def __init__(self, request: ChatRequest, target: Target, memory: CapabilityMemory) -> None:
+        if reserved := sorted(_RESERVED & request.settings.extra.keys()):
+            raise InvalidRequestError(f"{reserved[0]} cannot be given per call", param=reserved[0], hint="the client sets it")
         self._request = request
         self._target = target
         self._memory = memory
@@ -85,9 +92,9 @@ class RemoteCall:
             "drop_params": False,
             "no-log": True,
             **self._sampling(settings),
+            **settings.extra,
             **self._thinking(settings),
             **self._schema_arguments(),
-            **settings.extra,
         }
         return {name: value for name, value in arguments.items() if value is not None}
 
@@ -192,6 +199,7 @@ class RemoteCall:
                 body["thinking_token_budget"] = settings.max_reasoning_tokens
             else:
                 self._notes.append("this provider has no thinking budget; max_reasoning_tokens was not sent")
+        body |= settings.extra.get("extra_body") or {}
         return {**arguments, "extra_body": body} if body else arguments
 
 

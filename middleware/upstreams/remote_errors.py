@@ -22,6 +22,9 @@ _MAX_MESSAGE_LEN = 500
 # Refusals of the request as such; only these can mean that the server does not take a schema.
 _REFUSED_STATUS = frozenset({400, 415, 422, 501})
 _NEVER_ABOUT_SCHEMA = frozenset({"ContextWindowExceededError", "ContentPolicyViolationError", "LiteLLMUnknownProvider"})
+_NOT_REACHED = frozenset({"APIConnectionError", "TransportError", "ConnectionError"})
+_TOO_LATE = frozenset({"Timeout", "APITimeoutError", "TimeoutException", "TimeoutError"})
+_MAX_CAUSES = 8
 
 
 def translate_error(error: Exception) -> MiddlewareError:
@@ -29,7 +32,7 @@ def translate_error(error: Exception) -> MiddlewareError:
     if isinstance(error, MiddlewareError):
         return error
     error = _unwrap(error)
-    names = {kind.__name__ for kind in type(error).__mro__}
+    names = _class_names(error)
     text, status = _message(error), get_status(error)
     if names & {"LiteLLMUnknownProvider", "NotFoundError"}:
         return UnknownModelError(text, hint="check the model name and base_url")
@@ -41,13 +44,13 @@ def translate_error(error: Exception) -> MiddlewareError:
 
 
 def _translate_upstream(names: set[str], text: str, status: int | None) -> UpstreamError:
-    if names & {"Timeout", "APITimeoutError", "TimeoutException", "TimeoutError"} or status in (408, 504):
+    if names & _TOO_LATE or status in (408, 504):
         return UpstreamTimeoutError(text, status=status, hint="raise timeout_s")
     if "RateLimitError" in names or status == 429:
         return UpstreamBusyError(text, status=429)
     if status in (401, 403):
         return UpstreamError(text, status=status, hint="check api_key")
-    if status in (502, 503) or names & {"APIConnectionError", "TransportError", "ConnectionError"}:
+    if status in (502, 503) or names & _NOT_REACHED:
         return UpstreamUnavailableError(text, status=status, retryable=True, hint="check base_url and the server")
     return UpstreamError(text, status=status, retryable=status is not None and status >= 500)
 
@@ -55,8 +58,7 @@ def _translate_upstream(names: set[str], text: str, status: int | None) -> Upstr
 def refuses_schema(error: Exception) -> bool:
     """Whether a server's refusal may be about the schema, so that asking without one is worth a try."""
     error = _unwrap(error)
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & _NEVER_ABOUT_SCHEMA:
+    if _class_names(error) & _NEVER_ABOUT_SCHEMA:
         return False
     return get_status(error) in _REFUSED_STATUS
 
@@ -71,6 +73,16 @@ def _unwrap(error: Exception) -> Exception:
     """Take out what litellm wraps when a stream breaks off: the wrapper says 503 whatever happened."""
     original = getattr(error, "original_exception", None)
     return original if isinstance(original, Exception) else error
+
+
+def _class_names(error: Exception) -> set[str]:
+    """Names of an error's classes; a server that was not reached counts though litellm says 500 of it."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        cause = cause and (cause.__cause__ or cause.__context__)
+        names |= {kind.__name__ for kind in type(cause).__mro__} & (_NOT_REACHED | _TOO_LATE)
+    return names
 
 
 def _message(error: Exception) -> str:

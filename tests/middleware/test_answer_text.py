@@ -47,6 +47,12 @@ def test_extract_answer_never_repairs(content: str) -> None:
     assert extract_answer(content) == content.strip()
 
 
+def test_extract_answer_is_linear_in_white_space() -> None:
+    content = "{" + "\t" * 200_000 + "}"
+    assert extract_answer(content) == content
+    assert extract_answer("see" + "\n" * 200_000 + "x").startswith("see")
+
+
 def test_extract_answer_survives_deep_nesting() -> None:
     content = "see " + "[" * 200_000
     assert extract_answer(content) == content

@@ -173,6 +173,34 @@ def test_max_attempts_bounds_the_attempts(collect: Collect) -> None:
     upstream = ScriptedUpstream([reply("", "no")])
     with pytest.raises(InvalidAnswerError, match="in 1 attempt"):
         collect(upstream, Color, max_attempts=1)
+    assert upstream.reported == upstream.requests
+
+
+def test_problem_of_a_python_validator_is_no_news_about_the_upstream(collect: Collect) -> None:
+    class Picky(BaseModel):
+        a: int
+
+        def model_post_init(self, _: Any) -> None:
+            raise ValueError("never good enough")
+
+    upstream = ScriptedUpstream([reply("", '{"a":1}')] * 2)
+    with pytest.raises(InvalidAnswerError, match="never good enough"):
+        collect(upstream, Picky, max_attempts=2)
+    assert upstream.reported == []
+    assert "never good enough" in upstream.requests[1].messages[-1]["content"]
+
+
+def test_empty_tuple_is_an_answer(collect: Collect) -> None:
+    assert result_of(collect(ScriptedUpstream([reply("", "[]")]), tuple[int, ...])).output == ()
+
+
+def test_partials_appear_behind_a_fence_or_not_at_all(collect: Collect) -> None:
+    def partials(before: str) -> list[Any]:
+        return partials_of(collect(ScriptedUpstream([reply("", before + GOOD)], traits=REMOTE), Color))
+
+    assert partials("Here it is:\n```json\n")[-1] == {"hue": "green", "pct": 75}
+    assert partials("Here it is: ") == []
+    assert partials("x" * 5000 + "\n```json\n") == []
 
 
 def test_truncated_thinking_is_not_repeated_d26(collect: Collect) -> None:
@@ -249,11 +277,12 @@ def test_content_filter_is_not_asked_again(collect: Collect) -> None:
 def test_enforcement_is_upstream_only_if_the_first_answer_kept_to_the_schema(collect: Collect) -> None:
     end = UpstreamEnd(enforcement="upstream", strategy="native")
     good, fenced = UpstreamDelta(content=GOOD), UpstreamDelta(content=f"```json\n{GOOD}\n```")
-    for script, expected in (
+    scripts: list[tuple[list[Reply], str]] = [
         ([[good, end]], "upstream"),
         ([[fenced, end]], "validated"),
         ([[UpstreamDelta(content="no"), end], [good, end]], "validated"),
-    ):
+    ]
+    for script, expected in scripts:
         result = result_of(collect(ScriptedUpstream(script, traits=REMOTE), Color))
         assert (result.enforcement, result.strategy) == (expected, "native")
         assert bool(result.notes) is (expected == "validated")

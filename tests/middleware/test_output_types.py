@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 from typing_extensions import TypedDict
 
 from middleware import InvalidRequestError, InvalidSchemaError, Problem, UnsupportedSchemaError
-from middleware.output_types import OutputType, check_messages
+from middleware.output_types import Accepted, OutputType, check_messages
 
 
 class Item(BaseModel):
@@ -42,7 +42,8 @@ class Bag(BaseModel):
 
 
 def validate(kind: Any, text: str, **options: Any) -> Any:
-    return OutputType[Any](kind).validate(text, **options)
+    answer = OutputType[Any](kind).validate(text, **options)
+    return answer.value if isinstance(answer, Accepted) else answer
 
 
 @pytest.mark.parametrize(
@@ -210,11 +211,12 @@ def test_bad_output_type_is_refused(kind: Any) -> None:
         OutputType[Any](kind)
 
 
-@pytest.mark.parametrize("messages", ["", [], [{"content": "x"}], ["x"], None, 3, [{"role": 1}]])
+def test_text_is_one_user_message() -> None:
+    assert check_messages("hi") == ({"role": "user", "content": "hi"},)
+
+
+@pytest.mark.parametrize("messages", [[], [{"content": "x"}], ["x"], None, 3, [{"role": 1}]])
 def test_bad_messages_are_refused(messages: Any) -> None:
-    if messages == "":
-        assert check_messages(messages) == ({"role": "user", "content": ""},)
-        return
     with pytest.raises(InvalidRequestError) as caught:
         check_messages(messages)
     assert caught.value.param == "messages"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from middleware import UpstreamError, UpstreamUnavailableError
+from middleware import InvalidRequestError, UpstreamError, UpstreamUnavailableError
 from middleware.settings import GenerationSettings
 from middleware.upstreams.base import ChatRequest, UpstreamDelta, UpstreamEnd
 from middleware.upstreams.chunks import read_delta
@@ -282,6 +282,18 @@ def test_tool_calls_are_noted_and_second_choices_left_out() -> None:
 def test_options_are_sent_in_the_providers_words(settings: dict[str, Any], expected: dict[str, Any]) -> None:
     arguments = make_call(**settings).arguments()
     assert {name: arguments.get(name) for name in expected} == expected
+
+
+def test_body_fields_of_the_caller_are_kept_beside_ours() -> None:
+    arguments = make_call(thinking=True, extra={"extra_body": {"min_p": 0.1}}).arguments()
+    assert arguments["extra_body"] == {"chat_template_kwargs": {"enable_thinking": True}, "min_p": 0.1}
+
+
+@pytest.mark.parametrize("name", ["n", "stream", "response_format", "api_base"])
+def test_options_that_would_be_read_wrongly_are_refused(name: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        make_call(extra={name: 2})
+    assert caught.value.param == name
 
 
 @pytest.mark.parametrize(

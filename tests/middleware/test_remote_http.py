@@ -30,7 +30,10 @@ from tests.middleware.fake_openai import FakeServer, Reply, refusal, serve, text
 
 # litellm leaves connections to the garbage collector, and reads pydantic models in a way that pydantic 2.11 deprecated.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning"
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::DeprecationWarning",
+    "ignore:Items? .* on TypedDict class:UserWarning",
 )
 
 
@@ -145,6 +148,15 @@ def test_prose_is_never_a_success_d4_d12(server: FakeServer, client: Client) -> 
         client.generate(Fit, "hi")
     assert len(caught.value.attempts) == len(server.bodies) == 3
     assert caught.value.raw_content == "Sure! Name: Bob"
+
+
+def test_drop_params_does_not_drop_the_schema_d12(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_litellm(), "drop_params", True)
+    server.play(text_reply('{"fit":1}'), text_reply('{"fit":1}'))
+    for model in ("openai/test", "hosted_vllm/test"):
+        with connect(server, model) as client:
+            client.generate(Fit, "hi")
+    assert formats(server) == ["json_schema", "json_schema"]
 
 
 def test_ignored_schema_is_learned_d20(server: FakeServer, client: Client) -> None:
