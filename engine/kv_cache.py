@@ -7,33 +7,43 @@ implements the same verbs over blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from .sequence import Sequence
-
 INITIAL_LENGTH = 256
+
+
+class CachedSequence(Protocol):
+    """What the cache and the model runner need of a sequence."""
+
+    slot: int | None
+    num_cached_tokens: int
+
+    def pending_token_ids(self) -> list[int]:
+        """Give the ids whose keys and values are not in the cache yet."""
+        ...
 
 
 class KVCache(Protocol):
     """What the scheduler and the model runner need of a cache."""
 
-    def can_allocate(self, sequence: Sequence) -> bool:
+    def can_allocate(self, sequence: CachedSequence) -> bool:
         """Whether a waiting sequence could be held now; does not change state."""
         ...
 
-    def allocate(self, sequence: Sequence) -> None:
+    def allocate(self, sequence: CachedSequence) -> None:
         """Hold a sequence; ask `can_allocate` first."""
         ...
 
-    def free(self, sequence: Sequence) -> None:
+    def free(self, sequence: CachedSequence) -> None:
         """Let a sequence go; its memory is used again."""
         ...
 
-    def view(self, sequences: list[Sequence], query_length: int) -> Cache:
+    def view(self, sequences: Sequence[CachedSequence], query_length: int) -> Cache:
         """Give transformers' cache object for one forward pass of `query_length` new tokens per sequence."""
         ...
 
@@ -126,24 +136,24 @@ class DenseKVCache:
         """Slots that hold no sequence."""
         return len(self._free)
 
-    def can_allocate(self, sequence: Sequence) -> bool:
+    def can_allocate(self, sequence: CachedSequence) -> bool:
         """Whether a slot is free."""
         return bool(self._free)
 
-    def allocate(self, sequence: Sequence) -> None:
+    def allocate(self, sequence: CachedSequence) -> None:
         """Take the lowest free slot, which keeps batches contiguous."""
         slot = min(self._free)
         self._free.remove(slot)
         sequence.slot = slot
         sequence.num_cached_tokens = 0
 
-    def free(self, sequence: Sequence) -> None:
+    def free(self, sequence: CachedSequence) -> None:
         """Give the slot back; freeing a sequence that has none does nothing."""
         if sequence.slot is not None:
             self._free.append(sequence.slot)
             sequence.slot = None
 
-    def view(self, sequences: list[Sequence], query_length: int) -> Cache:
+    def view(self, sequences: Sequence[CachedSequence], query_length: int) -> Cache:
         """Point the cache at these sequences; the view is valid until the next call."""
         slots = [sequence.slot for sequence in sequences]
         starts = [sequence.num_cached_tokens for sequence in sequences]

@@ -62,6 +62,7 @@ class LLMEngine:
             device=self._loaded.device,
         )
         self._runner = ModelRunner(self._loaded, self._kv_cache)
+        self._runner.check_cache()
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,
@@ -131,6 +132,7 @@ class LLMEngine:
         stop_ids = frozenset(self._loaded.stop_token_ids) | frozenset(params.stop_token_ids)
         self._check_ids(params.stop_token_ids, "stop_token_ids")
         if grammar is not None:
+            self._check_end_is_no_stop(stop_ids)
             self._grammars.check(grammar)
         gate = ReasoningGate(
             self._chat.markers,
@@ -160,7 +162,7 @@ class LLMEngine:
             return outputs
         try:
             logits = self._runner.run(batch)
-            errors = mask_logits(logits, batch)
+            errors = _find_nan_rows(logits, batch) | mask_logits(logits, batch)
             token_ids = self._choose(logits, batch, errors)
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
@@ -257,6 +259,13 @@ class LLMEngine:
             )
         return prompt_ids
 
+    def _check_end_is_no_stop(self, stop_ids: frozenset[int]) -> None:
+        # Stop ids are masked while a constrained request thinks; its thinking could then never end.
+        if self._chat.markers is not None and stop_ids.intersection(self._chat.markers.end):
+            raise InvalidRequestError(
+                "the end marker of the thinking is also a stop id", param="stop_token_ids", hint="take it out of the stop ids"
+            )
+
     def _check_ids(self, token_ids: SequenceOf[int], param: str) -> None:
         wrong = [token_id for token_id in token_ids if not 0 <= token_id < self._loaded.vocab_size]
         if wrong:
@@ -266,7 +275,7 @@ class LLMEngine:
         """Sample, then put in the ids that a used-up thinking budget forces."""
         if errors:
             # These rows have no token; their sequences end below, whatever is drawn here.
-            logits = logits.nan_to_num(neginf=torch.finfo(logits.dtype).min)
+            logits = logits.nan_to_num(nan=0.0, neginf=torch.finfo(logits.dtype).min)
         forced = [sequence.gate.forced_token_id() for sequence in batch]
         return [drawn if wanted is None else wanted for drawn, wanted in zip(sample(logits, batch), forced, strict=True)]
 
@@ -306,6 +315,16 @@ class LLMEngine:
 
 
 _GENERATE_IDS = itertools.count()
+
+
+def _find_nan_rows(logits: torch.Tensor, batch: list[Sequence]) -> dict[str, EngineError]:
+    """Errors by request id: a row that is not a number would be sampled into nonsense."""
+    flags = logits.isnan().any(dim=-1).tolist()
+    return {
+        sequence.request_id: EngineStepError("the model computed no number", request_id=sequence.request_id)
+        for sequence, is_nan in zip(batch, flags, strict=True)
+        if is_nan
+    }
 
 
 def _pause() -> None:

@@ -101,11 +101,10 @@ class Scheduler:
         future = sequence.grammar_future
         assert future is not None
         if future.done():
-            error = future.exception()
-            if error is None:
+            try:
                 sequence.matcher = future.result().new_matcher(sorted(sequence.stop_token_ids))
                 sequence.status = SequenceStatus.WAITING
-            else:
+            except Exception as error:  # whatever a backend raises ends this request only
                 wrapped = (
                     error if isinstance(error, EngineError) else GrammarCompileError(f"compiling the grammar failed: {error!r}")
                 )

@@ -1,4 +1,4 @@
-"""Every answer under a schema validates: 500 generated schemas on the pocket model, greedy and sampled, with and without thinking."""
+"""Every answer under a schema validates: 500 generated schemas, greedy and sampled, with and without thinking."""
 
 from __future__ import annotations
 

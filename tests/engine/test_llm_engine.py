@@ -282,6 +282,20 @@ def test_fifty_requests_with_one_schema_compile_once(tiny_engine: LLMEngine) -> 
     assert backend.num_calls == 1
 
 
+def test_failing_matcher_ends_its_request_only(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = tiny_engine._grammars.request(SPEC).result()
+
+    def fail(self: Any, stop_token_ids: Any) -> None:
+        raise RuntimeError("no matcher")
+
+    monkeypatch.setattr(type(compiled), "new_matcher", fail)
+    tiny_engine.add_request("bad", [1, 2], grammar=SPEC)
+    tiny_engine.add_request("good", [1, 2], SamplingParams(max_tokens=4))
+    finals = run_to_end(tiny_engine)
+    assert isinstance(finals["bad"].error, GrammarCompileError)
+    assert len(finals["good"].token_ids) == 4
+
+
 @pytest.mark.parametrize("case", ["E3", "E4"])
 def test_failed_compile_ends_its_request_only(tiny_engine: LLMEngine, case: str) -> None:
     backend = hold(tiny_engine, RuntimeError("boom"))
@@ -341,6 +355,29 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
     assert isinstance(finals["bad"].error, EngineStepError)
     assert finals["bad"].error.request_id == "bad"
     jsonschema_rs.validate(SCHEMA, json.loads(finals["good"].content))
+
+
+def test_logits_that_are_no_numbers_fail_their_request_only(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tiny_engine._runner.run
+
+    def spoil(batch: Any) -> torch.Tensor:
+        logits = real(batch)
+        logits[[sequence.request_id == "bad" for sequence in batch]] = float("nan")
+        return logits
+
+    monkeypatch.setattr(tiny_engine._runner, "run", spoil)
+    tiny_engine.add_request("bad", [1, 2])
+    tiny_engine.add_request("good", [1, 2], SamplingParams(max_tokens=4))
+    finals = run_to_end(tiny_engine)
+    assert isinstance(finals["bad"].error, EngineStepError)
+    assert len(finals["good"].token_ids) == 4
+
+
+def test_end_marker_among_the_stop_ids_is_refused_under_a_grammar(tiny_engine: LLMEngine) -> None:
+    end = tiny_engine.tokenizer.convert_tokens_to_ids("</think>")
+    with pytest.raises(InvalidRequestError) as caught:
+        tiny_engine.add_request("a", prompt(tiny_engine, "x"), SamplingParams(stop_token_ids=(end,)), grammar=SPEC)
+    assert caught.value.param == "stop_token_ids"
 
 
 def test_failing_forward_ends_the_batch_not_the_engine(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:

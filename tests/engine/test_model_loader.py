@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
-from engine import EngineConfig, InvalidRequestError, LLMEngine, ModelLoadError, UnknownModelError, resolve_model
+from engine import EngineConfig, InvalidRequestError, LLMEngine, ModelLoadError, SamplingParams, UnknownModelError, resolve_model
 from engine.chat import ChatFormat, detect_family
+from engine.kv_cache import DenseKVCache
 
 
 def edit_config(model: Path, target: Path, **changes: Any) -> Path:
@@ -134,3 +136,48 @@ def test_message_that_the_template_refuses_is_the_callers_error(pocket_tokenizer
     with pytest.raises(InvalidRequestError, match="tool") as caught:
         chat.render([{"role": "tool", "content": "x"}])
     assert caught.value.param == "messages"
+
+
+def test_model_that_the_cache_gets_wrong_is_refused(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = DenseKVCache.view
+
+    def forgets_the_first_token(self: DenseKVCache, sequences: Any, query_length: int) -> Any:
+        cache = real(self, sequences, query_length)
+        if self.batch.start:
+            self.batch.positions -= 1
+        return cache
+
+    monkeypatch.setattr(DenseKVCache, "view", forgets_the_first_token)
+    for max_num_seqs in (1, 4):
+        with pytest.raises(ModelLoadError, match="other logits"):
+            LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=max_num_seqs))
+
+
+def test_model_that_knows_no_such_cache_is_refused(tmp_path: Path, pocket_tokenizer: Any) -> None:
+    config = MambaConfig(vocab_size=1088, hidden_size=32, num_hidden_layers=2, state_size=4, eos_token_id=988, pad_token_id=987)
+    MambaForCausalLM(config).save_pretrained(tmp_path)
+    pocket_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError):
+        LLMEngine(EngineConfig(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gpt2", "gpt_neox", "phi"])
+def test_other_architectures_equal_transformers(tmp_path: Path, pocket_tokenizer: Any, kind: str) -> None:
+    torch.manual_seed(3)
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    if kind == "gpt2":
+        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4}
+    if kind == "qwen3":
+        sizes |= {"num_key_value_heads": 2, "head_dim": 8}
+    config = AutoConfig.for_model(
+        kind, vocab_size=1088, eos_token_id=988, pad_token_id=987, bos_token_id=None, initializer_range=0.5, **sizes
+    )
+    model = AutoModelForCausalLM.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    pocket_tokenizer.save_pretrained(tmp_path)
+    engine = LLMEngine(EngineConfig(model=str(tmp_path)))
+    prompts = [[1, 2, 3], [7, 8, 9, 10, 11, 12], [5]]
+    for prompt, output in zip(prompts, engine.generate(prompts, SamplingParams(max_tokens=16)), strict=True):
+        expected = model.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0, len(prompt) :].tolist()
+        assert output.token_ids == expected
+    engine.close()
