@@ -159,6 +159,8 @@ class AsyncResponseStream(Generic[T]):
     async def _next(self, items: AsyncGenerator[UpstreamItem, None]) -> UpstreamItem | None:
         left = self._generation.remaining_s()
         try:
-            return await asyncio.wait_for(anext(items, None), left)
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with an item.
+            async with asyncio.timeout(left):
+                return await anext(items, None)
         except TimeoutError:
             raise UpstreamTimeoutError("the call ran out of time", hint="raise timeout_s") from None

@@ -69,7 +69,7 @@ class GenerationSettings:
         _check_range("seed", self.seed, -math.inf, math.inf, whole=True)
         _check_range("max_reasoning_tokens", self.max_reasoning_tokens, 0, math.inf, whole=True)
         _check_range("max_attempts", self.max_attempts, 1, 100, whole=True)
-        _check_range("timeout_s", self.timeout_s, math.nextafter(0, 1), math.inf)
+        _check_range("timeout_s", self.timeout_s, math.nextafter(0, 1), _MAX_TIMEOUT_S)
         if self.on_unknown not in ("first_token", "open", "constrain", "error"):
             raise InvalidRequestError(f"on_unknown cannot be {self.on_unknown!r}", param="on_unknown")
 
@@ -87,6 +87,8 @@ class GenerationSettings:
         return cls(**own, extra=extra)
 
 
+# What the timers of the standard library take.
+_MAX_TIMEOUT_S = 1e6
 _NAMES = frozenset(item.name for item in fields(GenerationSettings)) - {"extra"}
 
 

@@ -31,6 +31,8 @@ def flatten_root(schema: Schema) -> Schema:
         if not isinstance(target, dict):
             break
         rest = {key: value for key, value in schema.items() if key != "$ref"}
+        if rest.keys() & target.keys() - {"title", "description"}:
+            break  # both sides constrain the same thing: they cannot be written into one object
         schema = {**target, **rest}
     return schema
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import (
     InvalidRequestError,
     InvalidSchemaError,
@@ -43,8 +41,3 @@ def _translate_failure(names: set[str], text: str, hint: str | None, *, retryabl
     if names & {"ModelLoadError", "EngineClosedError"}:
         return UpstreamUnavailableError(text, hint=hint, retryable=retryable)
     return UpstreamError(text, hint=hint, retryable=retryable)
-
-
-def is_engine_error(error: Any) -> bool:
-    """Whether an exception comes from the engine or the parsers."""
-    return any(kind.__name__ in ("EngineError", "ReasoningParserError") for kind in type(error).__mro__)

@@ -119,7 +119,7 @@ class RemoteUpstream:
             api_key=self._api_key,
             family=self._family,
             strictens=provider in ("openai", "azure") and not is_hosted,
-            thinking_control=_thinking_control(litellm, self._model, is_hosted),
+            thinking_control="template" if is_hosted else _thinking_control(litellm, self._model, provider),
             budget_control=_budget_control(provider),
         )
 
@@ -147,10 +147,10 @@ def _supports_schema(litellm: Any, model: str) -> bool:
     return known is None and "response_format" in (litellm.get_supported_openai_params(model) or ())
 
 
-def _thinking_control(litellm: Any, model: str, is_hosted: bool) -> ThinkingControl:
-    if is_hosted:
-        return "template"
-    return "effort" if "reasoning_effort" in (litellm.get_supported_openai_params(model) or ()) else "none"
+def _thinking_control(litellm: Any, model: str, provider: str) -> ThinkingControl:
+    name = model.removeprefix(f"{provider}/")
+    known = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider) or ()
+    return "effort" if "reasoning_effort" in known else "none"
 
 
 def _budget_control(provider: str) -> BudgetControl:

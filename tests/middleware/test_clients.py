@@ -10,7 +10,15 @@ from collections.abc import AsyncGenerator
 import pytest
 
 import middleware
-from middleware import AsyncClient, Client, InvalidRequestError, MiddlewareError, UnknownModelError, UpstreamTimeoutError
+from middleware import (
+    AsyncClient,
+    Client,
+    InvalidRequestError,
+    MiddlewareError,
+    MissingExtraError,
+    UnknownModelError,
+    UpstreamTimeoutError,
+)
 from middleware.testing import ScriptedUpstream, reply
 from middleware.upstreams.base import ChatRequest, UpstreamDelta, UpstreamItem
 from middleware.upstreams.factory import create_upstream
@@ -104,6 +112,26 @@ async def test_cancelling_the_task_cancels_the_request() -> None:
     assert upstream.was_cancelled
 
 
+class SteadyUpstream(ScriptedUpstream):
+    """Sends a delta whenever the event loop turns, without end."""
+
+    async def astream(self, request: ChatRequest) -> AsyncGenerator[UpstreamItem, None]:
+        while True:
+            await asyncio.sleep(0)
+            yield UpstreamDelta(reasoning="hm")
+
+
+@pytest.mark.parametrize("num_turns", range(8))
+async def test_cancellation_is_not_lost_between_items(num_turns: int) -> None:
+    async with AsyncClient("test", upstream=SteadyUpstream([])) as client:
+        task = asyncio.create_task(client.generate(ANSWER, "hi", timeout_s=5))
+        for _ in range(20 + num_turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
 async def test_async_call_has_a_deadline() -> None:
     upstream = HangingUpstream()
     async with AsyncClient("test", upstream=upstream) as client:
@@ -126,6 +154,24 @@ def test_closed_client_is_refused() -> None:
     client.close()
     with pytest.raises(InvalidRequestError, match="closed"):
         client.generate(None, "hi")
+
+
+async def test_closed_async_client_is_refused() -> None:
+    client = AsyncClient("test", upstream=ScriptedUpstream([]))
+    async with client.stream(None, "hi") as stream:
+        with pytest.raises(InvalidRequestError, match="no result yet"):
+            _ = stream.result
+    await client.close()
+    await client.close()
+    with pytest.raises(InvalidRequestError, match="closed"):
+        await client.generate(None, "hi")
+
+
+def test_missing_litellm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    with Client("openai/test") as client, pytest.raises(MissingExtraError, match="litellm") as caught:
+        client.load()
+    assert caught.value.hint == "pip install litellm"
 
 
 def test_public_names_exist() -> None:

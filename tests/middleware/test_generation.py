@@ -250,6 +250,24 @@ def test_empty_answer_adds_no_assistant_turn_d26(collect: Collect) -> None:
     assert "no answer" in message["content"]
 
 
+def test_empty_answer_after_an_assistant_turn_d26(collect: Collect) -> None:
+    upstream = ScriptedUpstream([reply("only thinking"), reply("", GOOD)])
+    collect(upstream, Color, [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}])
+    assert [message["role"] for message in upstream.requests[1].messages] == ["user", "assistant", "user"]
+
+
+def test_values_of_a_thinned_out_stream_come_at_the_end(collect: Collect) -> None:
+    text = json.dumps([{"name": f"item {index}"} for index in range(2000)])
+    events = collect(ScriptedUpstream([reply("", text)]), list[dict[str, str]])
+    assert partials_of(events)[-1] == json.loads(text)
+
+
+def test_usage_adds_up() -> None:
+    assert Usage(1, 2, None) + Usage(3, 4, None) == Usage(4, 6, None)
+    assert (Usage(1, 2, None) + Usage(3, 4, 5)).reasoning_tokens == 5
+    assert Usage(1, 2).total_tokens == 3
+
+
 def test_no_final_answer_raises_a21(collect: Collect) -> None:
     with pytest.raises(NoFinalAnswerError) as caught:
         collect(ScriptedUpstream([reply("I think")] * 3), Color)
@@ -330,6 +348,7 @@ def test_time_runs_out_between_attempts(collect: Collect) -> None:
         ({"max_attempts": 0}, "max_attempts"),
         ({"on_unknown": "maybe"}, "on_unknown"),
         ({"timeout_s": 0}, "timeout_s"),
+        ({"timeout_s": float("inf")}, "timeout_s"),
         ({"max_token": 5}, "max_token"),
         ({"temprature": 5}, "temprature"),
     ],

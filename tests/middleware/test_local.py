@@ -255,6 +255,21 @@ def test_local_call_has_a_deadline_and_cancels(engine: type[Engine]) -> None:
     assert engine.instances[0].streams[0].is_cancelled
 
 
+def test_local_request_that_the_engine_drops_is_typed(engine: type[Engine]) -> None:
+    engine.outputs = [Output(finished=True, stop_reason="abort")]
+    with pytest.raises(UpstreamUnavailableError, match="cancelled"):
+        generate()
+
+
+def test_local_stream_that_just_ends_is_typed(engine: type[Engine]) -> None:
+    engine.outputs = [Output("hm")]
+    with Client("local/tiny") as client, client.stream(SCHEMA, "hi") as stream:
+        next(stream)
+        engine.instances[0].streams[0].cancel()
+        with pytest.raises(UpstreamUnavailableError, match="ended the request early"):
+            next(stream)
+
+
 def test_local_stream_left_early_is_cancelled(engine: type[Engine]) -> None:
     engine.outputs = [Output("hm")]
     with Client("local/tiny") as client:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -194,6 +195,7 @@ def test_wrapped_answer_must_be_wrapped(text: str) -> None:
         ({"$ref": "http://127.0.0.1:9/a.json"}, UnsupportedSchemaError, "#"),
         ({"$ref": "file:///etc/passwd"}, UnsupportedSchemaError, "#"),
         ({"a": {1, 2}}, InvalidSchemaError, "#"),
+        ({"title": "\ud800"}, InvalidSchemaError, "#"),
     ],
 )
 def test_bad_schema_is_refused_with_the_place(schema: dict[str, Any], kind: type[InvalidSchemaError], pointer: str) -> None:
@@ -204,7 +206,9 @@ def test_bad_schema_is_refused_with_the_place(schema: dict[str, Any], kind: type
 
 
 @pytest.mark.parametrize(
-    "kind", [object(), 7, print, "not a type", type("Odd", (), {})], ids=["object", "int", "function", "text", "class"]
+    "kind",
+    [Callable[[], int], object(), 7, print, "not a type", type("Odd", (), {})],
+    ids=["callable", "object", "int", "function", "text", "class"],
 )
 def test_bad_output_type_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidSchemaError):

@@ -26,6 +26,7 @@ from middleware import (
     Usage,
 )
 from middleware.upstreams.litellm_loader import load_litellm
+from middleware.upstreams.remote import RemoteUpstream
 from tests.middleware.fake_openai import FakeServer, Reply, refusal, serve, text_reply
 
 # litellm leaves connections to the garbage collector, and reads pydantic models in a way that pydantic 2.11 deprecated.
@@ -249,6 +250,25 @@ def test_broken_stream_is_an_error_with_its_text(server: FakeServer, model: str,
 def test_unreachable_server_is_typed() -> None:
     with Client("openai/test", base_url="http://127.0.0.1:9/v1", api_key="k") as client, pytest.raises(UpstreamUnavailableError):
         client.generate(Fit, "hi")
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "thinking", "budget", "strictens"),
+    [
+        ("openai/gpt-4o", "native", "none", "none", True),
+        ("openai/gpt-5", "native", "effort", "none", True),
+        ("openai/gpt-3.5-turbo", "native", "none", "none", True),
+        ("anthropic/claude-sonnet-4-5", "native", "effort", "anthropic", False),
+        ("hosted_vllm/x", "native", "template", "vllm", False),
+        ("ollama/no-such-model", "native", "effort", "none", False),
+    ],
+)
+def test_what_is_known_of_a_model_decides_how_it_is_asked(
+    model: str, mode: str, thinking: str, budget: str, strictens: bool
+) -> None:
+    target, memory = RemoteUpstream(model)._prepare()
+    assert (target.thinking_control, target.budget_control, target.strictens) == (thinking, budget, strictens)
+    assert memory.asks()[0].mode == mode
 
 
 def test_unknown_provider_is_typed() -> None:

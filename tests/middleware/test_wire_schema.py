@@ -39,6 +39,21 @@ def test_recursive_model_is_an_object_after_flattening_d23() -> None:
 
 
 @pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/A", "required": ["b"], "$defs": {"A": {"type": "object", "required": ["a"]}}},
+        {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}},
+        {"$ref": "#/$defs/A", "$defs": {"A": True}},
+        {"$ref": "#/properties/a", "properties": {"a": {}}},
+    ],
+    ids=["both-constrain", "endless", "true", "not-a-definition"],
+)
+def test_root_reference_that_cannot_be_flattened_is_wrapped(schema: dict[str, Any]) -> None:
+    assert not is_object_schema(schema)
+    assert wrap_root(schema)["type"] == "object"
+
+
+@pytest.mark.parametrize(
     ("kind", "expected"),
     [
         (Node, True),
