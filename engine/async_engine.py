@@ -174,6 +174,9 @@ class AsyncLLMEngine:
 
         Returns at the latest after the step that is under way.
         """
+        if grammar is not None:
+            # Here, in the caller's thread: a large schema must not hold up the step of the others.
+            self._engine.check_grammar(grammar)
         stream = RequestStream(f"request-{next(self._ids)}", self._abort)
 
         def admit() -> RequestStream:

@@ -94,6 +94,14 @@ class LLMEngine:
         """Render messages to prompt ids; see `ChatFormat.render`."""
         return self._chat.render(messages, thinking=thinking, **template_kwargs)
 
+    def check_grammar(self, grammar: GrammarSpec) -> None:
+        """Refuse a constraint that cannot be compiled; may be called from any thread, and makes admission quick.
+
+        Raises:
+            UnsupportedGrammarError: The backend cannot compile the constraint.
+        """
+        self._grammars.check(grammar)
+
     def add_request(
         self,
         request_id: str,
@@ -133,7 +141,7 @@ class LLMEngine:
         self._check_ids(params.stop_token_ids, "stop_token_ids")
         if grammar is not None:
             self._check_end_is_no_stop(stop_ids)
-            self._grammars.check(grammar)
+            self.check_grammar(grammar)
         gate = ReasoningGate(
             self._chat.markers,
             on_unknown=on_unknown,

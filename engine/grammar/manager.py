@@ -13,6 +13,8 @@ from threading import Lock
 from .matcher import CompiledGrammar, GrammarBackend
 from .spec import GrammarSpec
 
+MAX_CHECKED = 64
+
 
 class GrammarManager:
     """Background compiles with single flight and an LRU of results; safe to call from several threads.
@@ -33,6 +35,8 @@ class GrammarManager:
         self._users: dict[GrammarSpec, int] = {}
         self._ready: OrderedDict[GrammarSpec, CompiledGrammar] = OrderedDict()
         self._ready_bytes = 0
+        # Specs that passed the check lately: a caller's thread checks, and the engine's then finds it done.
+        self._checked: OrderedDict[GrammarSpec, None] = OrderedDict()
         self.num_compiles = 0
 
     def check(self, spec: GrammarSpec) -> None:
@@ -42,9 +46,13 @@ class GrammarManager:
             UnsupportedGrammarError: The backend cannot compile this constraint.
         """
         with self._lock:
-            is_known = spec in self._ready or spec in self._in_flight
+            is_known = spec in self._ready or spec in self._in_flight or spec in self._checked
         if not is_known:
             self._backend.check(spec)
+            with self._lock:
+                self._checked[spec] = None
+                while len(self._checked) > MAX_CHECKED:
+                    self._checked.popitem(last=False)
 
     def request(self, spec: GrammarSpec) -> Future[CompiledGrammar]:
         """Ask for a compiled grammar; the future is done at once if it is remembered.

@@ -143,6 +143,12 @@ def _check_satisfiable(place: Place) -> None:
         return
     if schema is True:
         return
+    for name, child in schema.get("properties", {}).items():
+        if child is False and name in schema.get("required", ()):
+            raise InvalidGrammarError(
+                f"the property {name!r} is required, and no value can satisfy it",
+                pointer=f"{place.pointer}/properties/{escape_pointer(name)}",
+            )
     if "enum" in schema and not schema["enum"]:
         raise InvalidGrammarError("an empty enum: no value can satisfy it", pointer=place.pointer)
     for low, high in (
@@ -221,7 +227,13 @@ def without_misread(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     misread = _misread(schema)
-    return {key: value for key, value in map_subschemas(schema, without_misread).items() if key not in misread}
+    kept = {key: value for key, value in map_subschemas(schema, without_misread).items() if key not in misread}
+    # A property or a choice that no value satisfies is refused by the backend; to leave it out says the same.
+    if isinstance(kept.get("properties"), Mapping):
+        kept["properties"] = {name: child for name, child in kept["properties"].items() if child is not False}
+    if isinstance(kept.get("anyOf"), list):
+        kept["anyOf"] = [child for child in kept["anyOf"] if child is not False] or kept["anyOf"]
+    return kept
 
 
 def unenforced_keywords(schema: Any) -> tuple[str, ...]:
@@ -245,6 +257,10 @@ def _unenforced(place: Place, walked: AbstractSet[str]) -> Iterator[str]:
     if "oneOf" in schema:
         keys.append("oneOf")
     keys += _beside_decider(schema)
+    if schema.get("additionalProperties") is not False:
+        # Left out of the grammar, where it is then one of the undeclared properties.
+        forbidden = [name for name, child in schema.get("properties", {}).items() if child is False]
+        yield from (f"{place.pointer}/properties/{escape_pointer(name)}" for name in forbidden)
     yield from (f"{place.pointer}/{escape_pointer(key)}" for key in dict.fromkeys(keys))
 
 

@@ -119,6 +119,23 @@ def test_admission_errors_are_raised_by_submit(engine: AsyncLLMEngine) -> None:
     assert list(engine.submit([1], SamplingParams(max_tokens=2)))[-1].finished
 
 
+def test_E6_slow_check_does_not_hold_up_the_others(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, is_checking, go_on = engine._engine._grammars._backend.check, threading.Event(), threading.Event()
+
+    def slow(spec: GrammarSpec) -> None:
+        is_checking.set()
+        assert go_on.wait(20)
+        real(spec)
+
+    monkeypatch.setattr(engine._engine._grammars._backend, "check", slow)
+    submitting = threading.Thread(target=lambda: engine.submit([1, 2], LONG, grammar=SPEC).cancel())
+    submitting.start()
+    assert is_checking.wait(20)
+    assert list(engine.submit([1, 2], SamplingParams(max_tokens=3)))[-1].finished
+    go_on.set()
+    submitting.join(20)
+
+
 def test_close_ends_running_requests_with_an_error(engine: AsyncLLMEngine) -> None:
     stream = engine.submit([1, 2], LONG)
     engine.close()

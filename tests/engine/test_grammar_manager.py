@@ -10,6 +10,7 @@ import pytest
 
 from engine import GrammarSpec
 from engine.grammar import GrammarManager
+from engine.grammar.manager import MAX_CHECKED
 
 
 class FakeCompiled:
@@ -107,6 +108,13 @@ def test_known_spec_is_not_checked_again(backend: FakeBackend, manager: GrammarM
     manager.request(spec(1)).result(20)
     manager.check(spec(1))
     assert backend.checked == 1
+
+
+def test_passed_checks_are_remembered_up_to_a_cap(backend: FakeBackend, manager: GrammarManager) -> None:
+    for number in (1, 1, *range(2, 200), 199, 1):
+        manager.check(spec(number))
+    assert backend.checked == 200
+    assert len(manager._checked) == MAX_CHECKED
 
 
 def test_spelling_of_the_schema_text_does_not_matter() -> None:

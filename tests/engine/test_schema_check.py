@@ -42,6 +42,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("never", False, "#"),
     ("dangling", {"properties": {"a": {"$ref": "#/$defs/none"}}}, "#/properties/a/$ref"),
     ("crossed", {"type": "array", "items": {"type": "string", "minLength": 3, "maxLength": 2}}, "#/items"),
+    ("never-required", {"properties": {"a": False}, "required": ["a"]}, "#/properties/a"),
     ("slash", {"properties": {"a/b": {"type": "nope"}}}, "#/properties/a~1b/type"),
 ]
 
@@ -189,6 +190,19 @@ def test_bounded_string_takes_escapes_and_counts_each_as_one(backend: XGrammarBa
     assert accepts(backend, {"type": "string", "minLength": 2, "maxLength": 2}, document)
     assert not accepts(backend, {"type": "string", "maxLength": 1}, document)
     assert not accepts(backend, {"type": "string", "minLength": 3}, document)
+
+
+def test_M1_optional_property_that_nothing_satisfies_is_left_out(backend: XGrammarBackend) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": False, "y": {"anyOf": [False, {"type": "integer"}]}},
+        "additionalProperties": False,
+    }
+    assert GrammarSpec.from_json_schema(schema).unenforced == ()
+    assert accepts(backend, schema, '{"y":1}')
+    assert not accepts(backend, schema, '{"x":1}')
+    is_open = schema | {"additionalProperties": True}
+    assert GrammarSpec.from_json_schema(is_open).unenforced == ("#/properties/x",)
 
 
 @pytest.mark.parametrize(
