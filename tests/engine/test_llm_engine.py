@@ -141,6 +141,38 @@ def test_thinking_rows_are_bit_identical_to_an_unconstrained_run(tiny_engine: LL
         assert torch.equal(free[1], constrained[1])
 
 
+def test_B21_free_row_beside_a_schema_is_untouched(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def spy(logits: torch.Tensor, sequences: Any) -> list[int]:
+        seen.append(logits.clone())
+        return sample(logits, sequences)
+
+    monkeypatch.setattr(llm_engine, "sample", spy)
+    ids = prompt(tiny_engine, "x", thinking=False)
+    tiny_engine._grammars.request(SPEC).result()
+    rows = []
+    for grammars in ([SPEC, None], [None, None]):
+        seen.clear()
+        tiny_engine.generate([ids, ids], SamplingParams(max_tokens=3), grammars=grammars)
+        rows.append(torch.stack([logits[1] for logits in seen[:1]]))
+    assert torch.equal(*rows)
+    assert torch.isfinite(rows[0]).all()
+    [alone] = tiny_engine.generate([ids], SamplingParams(max_tokens=20))
+    _, beside = tiny_engine.generate([ids, ids], SamplingParams(max_tokens=20), grammars=[SPEC, None])
+    assert beside.token_ids == alone.token_ids
+
+
+def test_E12_free_requests_after_constrained_ones_equal_a_clean_run(tiny_engine: LLMEngine, tiny_model: Path) -> None:
+    ids = prompt(tiny_engine, "x", thinking=False)
+    clean = LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=8))
+    [wanted] = clean.generate([ids], SamplingParams(max_tokens=30))
+    clean.close()
+    mixed = tiny_engine.generate([ids] * 9, SamplingParams(max_tokens=30), grammars=[*[SPEC] * 4, None, *[SPEC] * 4])
+    [after] = tiny_engine.generate([ids], SamplingParams(max_tokens=30))
+    assert mixed[4].token_ids == after.token_ids == wanted.token_ids
+
+
 def test_B2_thinking_off_is_constrained_from_the_first_token(tiny_engine: LLMEngine) -> None:
     [output] = tiny_engine.generate([prompt(tiny_engine, "x", thinking=False)], SamplingParams(max_tokens=40), grammars=SPEC)
     assert output.reasoning == ""

@@ -1,0 +1,151 @@
+"""The whole path on the shipped model: client, engine, gate, grammar, validation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from engine.pocket.orders import Order, held_out_orders
+from middleware import (
+    AnswerTruncatedError,
+    AsyncClient,
+    Client,
+    ContentDelta,
+    FinalResult,
+    InvalidRequestError,
+    InvalidSchemaError,
+    PartialObject,
+    ReasoningDelta,
+    ReasoningTruncatedError,
+    UnknownModelError,
+    UnsupportedSchemaError,
+)
+
+SAMPLES = held_out_orders(20)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with Client("local/pocket-r1") as client:
+        yield client
+
+
+def test_orders_come_back_right(client: Client) -> None:
+    right = [client.generate(Order, sample.text).output == Order.model_validate_json(sample.answer) for sample in SAMPLES[:8]]
+    assert sum(right) >= 6  # the bench measures the share; this says that the path is the one that it measures
+
+
+def test_stream_thinks_first_and_forms_the_object(client: Client) -> None:
+    with client.stream(Order, SAMPLES[1].text) as stream:
+        events = list(stream)
+    kinds = [type(event) for event in events]
+    assert kinds.index(ContentDelta) > max(index for index, kind in enumerate(kinds) if kind is ReasoningDelta)
+    assert any(isinstance(event, PartialObject) for event in events)
+    assert isinstance(events[-1], FinalResult)
+    result = events[-1].result
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == result.reasoning
+    assert result.output == client.generate(Order, SAMPLES[1].text).output
+    assert result.enforcement == "masked"
+    assert (result.usage.reasoning_tokens or 0) > 20
+    assert "think>" not in result.content
+
+
+def test_thinking_off_gives_an_object_without_reasoning(client: Client) -> None:
+    result = client.generate(Order, SAMPLES[0].text, thinking=False)
+    assert result.reasoning is None
+    assert result.usage.reasoning_tokens == 0
+
+
+def test_B28_limit_inside_the_thinking_is_a_typed_error_and_others_go_on(client: Client) -> None:
+    with pytest.raises(ReasoningTruncatedError) as caught:
+        client.generate(Order, SAMPLES[0].text, max_tokens=20)
+    assert caught.value.reasoning
+    assert caught.value.phase == "reasoning"
+    assert isinstance(client.generate(Order, SAMPLES[2].text).output, Order)
+
+
+def test_limit_inside_the_answer_carries_the_partial_object(client: Client) -> None:
+    with pytest.raises(AnswerTruncatedError) as caught:
+        client.generate(Order, SAMPLES[0].text, max_tokens=40, max_reasoning_tokens=10)
+    assert caught.value.raw_content.startswith('{"currency"')
+    assert caught.value.partial["currency"] in ("EUR", "USD", "GBP", "CHF")
+    assert caught.value.reasoning
+
+
+class Tree(BaseModel):
+    """Recursive, with a constraint that no mask enforces."""
+
+    label: Literal["a", "b"]
+    size: int = Field(ge=0, le=9)
+    kids: list[Tree] = Field(max_length=1)
+
+
+@pytest.mark.parametrize(
+    "output_type",
+    [
+        int,
+        bool,
+        Annotated[list[bool], Field(max_length=5)],
+        Literal["yes", "no"],
+        Tree | None,
+        dict[Literal["k"], int],
+        {"enum": ["x", "y"]},
+        {"type": "null"},
+    ],
+    ids=str,
+)
+def test_any_root_type_is_masked_and_validates(client: Client, output_type: Any) -> None:
+    options: dict[str, Any] = {"max_reasoning_tokens": 5, "max_tokens": 400, "temperature": 1.0, "seed": 4}
+    result = client.generate(output_type, "3 lamps", **options)
+    assert result.enforcement == "masked"
+    assert result.attempts == 1
+
+
+def test_empty_schema_gives_json_or_says_that_the_limit_came_first(client: Client) -> None:
+    with contextlib.suppress(AnswerTruncatedError):
+        assert client.generate({}, "3 lamps", max_reasoning_tokens=5, max_tokens=200).content
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "pointer"),
+    [
+        ({"properties": {"zip": 7}}, InvalidSchemaError, "#/properties/zip"),
+        ({"properties": {"z": {"enum": []}}, "required": ["z"]}, (InvalidSchemaError, UnsupportedSchemaError), "#/properties/z"),
+        ({"properties": {"c": {"$ref": "https://e.io/s.json"}}}, (InvalidSchemaError, UnsupportedSchemaError), None),
+        ({"$ref": "#"}, UnsupportedSchemaError, None),
+    ],
+    ids=["E1", "C12", "C20", "circular"],
+)
+def test_schema_that_cannot_be_is_refused_before_any_token(client: Client, schema: Any, error: Any, pointer: str | None) -> None:
+    with pytest.raises(error) as caught:
+        client.generate(schema, "x")
+    if pointer is not None:
+        assert str(caught.value.pointer).startswith(pointer)
+
+
+def test_B30_option_that_is_not_honoured_is_named(client: Client) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        client.generate(Order, "x", whitespace_pattern=" ?")
+    assert caught.value.param == "whitespace_pattern"
+
+
+@pytest.mark.parametrize("model", ["local/nonsense", "local/./no/folder", "local/"])
+def test_unknown_local_model_is_a_typed_error(model: str) -> None:
+    with pytest.raises(UnknownModelError), Client(model) as client:
+        client.generate(Order, "x")
+
+
+async def test_async_calls_share_one_engine_and_cancelling_one_leaves_the_others() -> None:
+    async with AsyncClient("local/pocket-r1") as client:
+        calls = [asyncio.create_task(client.generate(Order, sample.text)) for sample in SAMPLES[:6]]
+        await asyncio.sleep(0.3)
+        calls[2].cancel()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(results[2], asyncio.CancelledError)
+    assert all(isinstance(result.output, Order) for result in results if not isinstance(result, BaseException))
+    assert sum(isinstance(result, BaseException) for result in results) == 1
