@@ -79,6 +79,7 @@ class DelimitedParser:
         # A tool call after a preamble leaves it open whether anything was thought: only real markers settle that.
         self._held_markers = (family.end, family.start) if is_preamble else (family.end, *implicit_ends)
         self._reasoning_markers = (family.end, *implicit_ends)
+        self._reasoning_heads = frozenset(marker[0] for marker in self._reasoning_markers)
 
         self._buffer = ""  # what is not given out yet: shorter than a marker between calls
         self._held: list[str] = []  # white space at the head, then text of the phase HELD
@@ -97,6 +98,12 @@ class DelimitedParser:
         """
         if self._finished:
             raise InvalidOptionError("text", "the parser is finished; one parser serves one message")
+        if not self._buffer:
+            # Nearly every piece: nothing is held back, and the piece has no character that a marker begins with.
+            if self._phase is _Phase.REASONING and self._reasoning_heads.isdisjoint(text):
+                return ReasoningDelta(text)
+            if self._phase is _Phase.CONTENT:
+                return ReasoningDelta("", text)
         self._buffer += text
         reasoning: list[str] = []
         content: list[str] = []

@@ -64,12 +64,13 @@ class Transition:
         tools_offered: Whether the implicit ends count.
     """
 
-    __slots__ = ("_end", "_implicit_ends", "_start")
+    __slots__ = ("_end", "_implicit_ends", "_start", "_turning_ids")
 
     def __init__(self, markers: TokenMarkers, *, tools_offered: bool) -> None:
         self._start = markers.start
         self._end = SequenceMatcher(markers.end)
         self._implicit_ends = markers.implicit_ends if tools_offered else frozenset[int]()
+        self._turning_ids = self._implicit_ends | {markers.end[0]}
 
     def next(self, state: State, token_id: int) -> State:
         """Return the state after one more token. The same object if nothing changed, so that a history stays small.
@@ -78,8 +79,12 @@ class Transition:
             state: The state before it; not an ended one, which nothing changes.
             token_id: The token.
         """
-        if state.phase is Phase.UNDECIDED:
+        phase, num_head, num_end = state
+        if phase is Phase.UNDECIDED:
             return self._next_undecided(state, token_id)
+        if not num_end and token_id not in self._turning_ids and (num_head < 0 or num_head == len(self._start)):
+            # Nearly every token: no marker is under way, and this one begins none.
+            return state
         after = self._next_thinking(state, token_id)
         return state if after == state else after
 
