@@ -31,6 +31,8 @@ from middleware import (
     UpstreamUnavailableError,
     Usage,
 )
+from middleware.upstreams.base import ChatRequest, UpstreamEnd
+from middleware.upstreams.local import LocalUpstream
 
 SCHEMA = {"type": "object", "properties": {"z": {"type": "integer"}, "a": {"type": "integer"}}}
 
@@ -191,6 +193,19 @@ def test_local_length_inside_the_thinking(engine: type[Engine], ended: bool | No
         generate()
     error = caught.value
     assert (error.reasoning, error.raw_content, error.usage, error.phase) == ("on and on", "", Usage(3, 4, 2), "reasoning")
+
+
+@pytest.mark.parametrize(
+    ("family", "ended", "is_open"), [("f", False, True), ("f", None, True), ("f", True, False), (None, None, False)]
+)
+def test_local_end_says_whether_the_thinking_is_open(
+    engine: type[Engine], family: Any, ended: bool | None, is_open: bool
+) -> None:
+    engine.family = family
+    engine.outputs = [done(reasoning_ended=ended)]
+    *_, end = LocalUpstream("tiny").stream(ChatRequest([{"role": "user", "content": "hi"}]))
+    assert isinstance(end, UpstreamEnd)
+    assert end.is_reasoning_open is is_open
 
 
 def test_local_length_inside_the_answer(engine: type[Engine]) -> None:

@@ -81,6 +81,17 @@ def test_output_type_keeps_property_order_c26() -> None:
     assert list(validate(raw, '{"z":1,"a":2,"m":3}')) == ["z", "a", "m"]
 
 
+def test_output_type_keeps_the_order_of_free_keys_c26() -> None:
+    class Shown(BaseModel):
+        a: int = Field(json_schema_extra={"x-z": {"z": 1, "a": 2}, "x-a": 3})
+
+    schema = OutputType[Any](Shown).schema
+    assert schema is not None
+    shown = schema["properties"]["a"]
+    assert [key for key in shown if key.startswith("x-")] == ["x-z", "x-a"]
+    assert list(shown["x-z"]) == ["z", "a"]
+
+
 def test_output_type_takes_formats_as_annotations_c33() -> None:
     value = validate(Files, '{"p":"/tmp/x","b":"abc","s":"secret"}')
     assert (value.p, value.b, value.s.get_secret_value()) == (Path("/tmp/x"), b"abc", "secret")

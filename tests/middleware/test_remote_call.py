@@ -262,7 +262,7 @@ def test_usage_is_read_and_an_estimate_is_said_to_be_one() -> None:
 def test_tool_calls_are_noted_and_second_choices_left_out() -> None:
     call = make_call()
     list(call.receive(chunk({"tool_calls": [{"id": "a"}]})))
-    assert list(call.receive({"choices": [{"index": 1, "delta": {"content": "x"}, "finish_reason": None}]})) == []
+    assert list(call.receive({"choices": [{"index": 1, "delta": {"content": "{}"}, "finish_reason": None}]})) == []
     *_, end = read(call, [], "tool_calls")
     assert (end.finish_reason, "tool calls" in end.notes[0]) == ("tool_calls", True)
 
