@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from reasoning_parsers import ReasoningFamily, ReasoningParserError, TokenMarker
 from .errors import InvalidRequestError, ModelLoadError
 
 logger = logging.getLogger(__name__)
+
+_STRING = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_JINJA_CODE = re.compile(rf"""\{{[{{%](?:{_STRING}|[^'"])*?[}}%]\}}""", re.DOTALL)
 
 
 class ChatFormat:
@@ -87,24 +91,37 @@ def _pick_family(tokenizer: PreTrainedTokenizerBase, name: str) -> ReasoningFami
 
 
 def detect_family(tokenizer: PreTrainedTokenizerBase) -> ReasoningFamily | None:
-    """Pick the family whose markers are single tokens here and whose switch and turn tokens fit best; None if none fits."""
-    template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
-    scored = [(_fit(family, tokenizer, template), family) for family in list_families()]
-    best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
-    family = best[1] if best[0] > 0 else None
+    """Pick the family whose markers are single tokens here and whose switch, turn and tool tokens fit best; None if none fits.
+
+    Of families that fit equally well it is the first one of the table.
+    """
+    variables = _template_variables(tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else "")
+    scored = [(_fit(family, tokenizer, variables), family) for family in list_families()]
+    (score, _), best = max(scored, key=lambda pair: pair[0])
+    family = best if score > 0 else None
     logger.info("reasoning family: %s", family.name if family is not None else "none")
     return family
 
 
-def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, template: str) -> float:
-    """Score 0 = the markers are not here. Turn tokens count as a share of the family's, the switch as much as all of them."""
+def _template_variables(template: str) -> frozenset[str]:
+    """Words of a template's code that can be variables: neither text nor attributes, so that prose is no switch."""
+    code = " ".join(re.sub(_STRING, "''", block, flags=re.DOTALL) for block in _JINJA_CODE.findall(template))
+    return frozenset(re.findall(r"(?<![.\w])[A-Za-z_]\w*", code))
+
+
+def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, variables: frozenset[str]) -> tuple[float, int]:
+    """Score 0 = the markers are not here. Turn and tool tokens count as a share of the family's, the switch as all of them.
+
+    Their number follows, for a family whose tokens are some of another's.
+    """
     if _token_to_id(tokenizer, family.end) is None or _token_to_id(tokenizer, family.start) is None:
-        return 0.0
-    found = [_token_to_id(tokenizer, text) is not None for text in family.turn_boundaries]
+        return 0.0, 0
+    tokens = (*family.turn_boundaries, *family.implicit_ends)
+    found = [_token_to_id(tokenizer, text) is not None for text in tokens]
     score = sum(found) / len(found) if found else 0.0
     if family.thinking_switch is not None:
-        score += 1 if family.thinking_switch in template else -1
-    return 10 + score
+        score += 1 if family.thinking_switch in variables else -1
+    return 10 + score, sum(found)
 
 
 def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:

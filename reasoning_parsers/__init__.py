@@ -1,6 +1,6 @@
 """Where thinking ends: on text (`get_parser`) and on token ids (`ReasoningGate`), for any family that a row describes.
 
-Standard library only. Reading order: `families.py` (the rows), `delimited.py` (text), `gate.py` (token ids).
+Standard library only. Reading order: `family.py` (a row), `families.py` (the rows), `delimited.py` (text), `gate.py` (token ids).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from .errors import (
     UnknownPromptStateError,
 )
 from .factory import get_parser
-from .families import ReasoningFamily
+from .family import ReasoningFamily
 from .gate import Bounds, OnUnknown, ReasoningGate
 from .markers import TokenMarkers
 from .registry import FamilyRegistry, get_family, list_families, register_family
+from .unsupported_families import UNSUPPORTED_FAMILIES
 
 __all__ = [
+    "UNSUPPORTED_FAMILIES",
     "Bounds",
     "DelimitedParser",
     "DuplicateFamilyError",

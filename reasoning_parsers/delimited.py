@@ -24,7 +24,7 @@ from typing import get_args
 
 from .base import PromptState, ReasoningDelta, ReasoningSplit
 from .errors import InvalidOptionError
-from .families import ReasoningFamily
+from .family import ReasoningFamily
 
 
 class _Phase(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import PromptState, ReasoningParser
 from .delimited import DelimitedParser
-from .families import ReasoningFamily
+from .family import ReasoningFamily
 from .registry import get_family
 
 

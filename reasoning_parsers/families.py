@@ -1,138 +1,14 @@
-"""What a reasoning family is, and the rows that ship: one row per model family, data only.
+"""The rows that ship: one per model family, data only.
 
-A row says how a family marks its thinking; it knows nothing of tokenizers (see `markers.py`) and holds no code. To add a
-family, write a row and pass it where a name is taken, or put it into a `FamilyRegistry` (`registry.py`).
+The order matters where a tokenizer or a model's name fits several rows equally well: the earlier one is taken, so the widely
+used come first. What a source does not say is left at the default of `ReasoningFamily`; where vLLM and SGLang differ, the
+row says which was followed. Names whose format is not here yet are in `unsupported_families.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .family import ReasoningFamily
+from .own_marker_families import OWN_MARKER_FAMILIES
+from .think_families import THINK_FAMILIES
 
-from .errors import MarkerError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningFamily:
-    """How one model family marks its thinking.
-
-    Attributes:
-        name: Canonical name, snake case.
-        start: Text of the marker that opens the thinking. Must not begin with white space.
-        end: Text of the marker that closes it. Neither it nor an implicit end may occur inside `start`.
-        aliases: Further names. `-` and `_` are equal and case does not matter, here and in `name`.
-        template_opens: Whether the chat template by default writes the start marker itself, so that the output begins inside
-            the thinking and holds only the end marker.
-        thinking_switch: Keyword of the chat template that turns thinking on and off with a bool, or None.
-        thinking_default: What the family does when the switch is not given.
-        implicit_ends: Texts that end the thinking and are content themselves (tool openers). They count only where tools
-            are offered; without tools they are text like any other.
-        turn_boundaries: Token texts that begin or close a turn. A search for markers in a prompt goes back to the last of
-            them and no further.
-        user_turns: Texts that begin with a turn boundary and open a turn that is not the model's: user, system, tool. If the
-            last turn is one of these, no marker in it counts.
-        source: Where the row comes from (URL).
-        checked: Date of the last look at the source, ISO 8601.
-    """
-
-    name: str
-    start: str
-    end: str
-    aliases: tuple[str, ...] = ()
-    template_opens: bool = False
-    thinking_switch: str | None = None
-    thinking_default: bool = True
-    implicit_ends: tuple[str, ...] = ()
-    turn_boundaries: tuple[str, ...] = ()
-    user_turns: tuple[str, ...] = ()
-    source: str = ""
-    checked: str = ""
-
-    def __post_init__(self) -> None:
-        for marker in (self.start, self.end, *self.implicit_ends):
-            if not marker.strip():
-                raise MarkerError(f"family {self.name!r} has an empty marker", marker=marker)
-        if self.start[0].isspace():
-            raise MarkerError(
-                f"the start marker of family {self.name!r} begins with white space",
-                marker=self.start,
-                hint="white space before the start marker is skipped anyway",
-            )
-        for marker in (self.end, *self.implicit_ends):
-            if marker in self.start:
-                raise MarkerError(f"{marker!r} ends thinking and occurs inside the start marker of {self.name!r}", marker=marker)
-
-
-FAMILIES: tuple[ReasoningFamily, ...] = (
-    ReasoningFamily(
-        name="deepseek_r1",
-        aliases=("deepseek-r1", "qwq"),
-        start="<think>",
-        end="</think>",
-        template_opens=True,
-        # R1 and its distillations, then QwQ. A tokenizer has one kind or the other.
-        turn_boundaries=(
-            "<\uff5cUser\uff5c>",
-            "<\uff5cAssistant\uff5c>",
-            "<\uff5cend\u2581of\u2581sentence\uff5c>",
-            "<|im_start|>",
-            "<|im_end|>",
-        ),
-        user_turns=("<\uff5cUser\uff5c>", "<|im_start|>user", "<|im_start|>system"),
-        source="https://huggingface.co/deepseek-ai/DeepSeek-R1",
-        checked="2026-11-29",
-    ),
-    ReasoningFamily(
-        name="qwen3",
-        start="<think>",
-        end="</think>",
-        # Both kinds of template are in use: the hybrids leave the start marker to the model, the later ones write it.
-        thinking_switch="enable_thinking",
-        implicit_ends=("<tool_call>",),
-        turn_boundaries=("<|im_start|>", "<|im_end|>"),
-        user_turns=("<|im_start|>user", "<|im_start|>system"),
-        source="https://huggingface.co/Qwen/Qwen3-8B",
-        checked="2026-11-29",
-    ),
-    ReasoningFamily(
-        name="pocket_r1",
-        aliases=("pocket-r1",),
-        start="<think>",
-        end="</think>",
-        template_opens=True,
-        thinking_switch="enable_thinking",
-        turn_boundaries=("<|user|>", "<|assistant|>", "<|system|>"),
-        user_turns=("<|user|>", "<|system|>"),
-        source="engine/pocket",
-        checked="2026-11-29",
-    ),
-    ReasoningFamily(
-        name="seed_oss",
-        start="<seed:think>",
-        end="</seed:think>",
-        turn_boundaries=("<seed:bos>", "<seed:eos>"),
-        user_turns=("<seed:bos>user", "<seed:bos>system"),
-        source="https://huggingface.co/ByteDance-Seed/Seed-OSS-36B-Instruct",
-        checked="2026-11-29",
-    ),
-    ReasoningFamily(
-        # The template's `thinking_mode` is a word ("enabled"), not a bool, so it is no `thinking_switch`.
-        name="minimax_m3",
-        aliases=("minimax-m3",),
-        start="<mm:think>",
-        end="</mm:think>",
-        source="https://huggingface.co/MiniMaxAI",
-        checked="2026-11-29",
-    ),
-    ReasoningFamily(
-        # Tokenizer v13 and later (Magistral). `reasoning_effort` is a word, not a bool, so it is no `thinking_switch`.
-        name="mistral",
-        aliases=("magistral",),
-        start="[THINK]",
-        end="[/THINK]",
-        thinking_default=False,
-        turn_boundaries=("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-        user_turns=("[INST]", "[SYSTEM_PROMPT]"),
-        source="https://huggingface.co/mistralai/Magistral-Small-2509",
-        checked="2026-11-29",
-    ),
-)
+FAMILIES: tuple[ReasoningFamily, ...] = (*THINK_FAMILIES, *OWN_MARKER_FAMILIES)

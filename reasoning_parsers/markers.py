@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import MarkerError
-from .families import ReasoningFamily
+from .family import ReasoningFamily
 
 # A text that no vocabulary has: a tokenizer that knows an id for it answers every unknown text with that id.
 _NO_TOKEN = "<thinkgate: no such token>"

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from .errors import DuplicateFamilyError, UnknownFamilyError
-from .families import FAMILIES, ReasoningFamily
+from .families import FAMILIES
+from .family import ReasoningFamily
+from .unsupported_families import UNSUPPORTED_FAMILIES
 
 _NUM_NEAR_NAMES = 3
 
@@ -36,14 +38,15 @@ class FamilyRegistry:
         """Return the family of this name or alias; case does not matter, and `-` equals `_`.
 
         Raises:
-            UnknownFamilyError: There is none. The error lists near names.
+            UnknownFamilyError: There is none. The error lists near names, or says what a name that other projects know needs.
         """
         key = _normalize(name)
         family = self._by_name.get(key)
         if family is None:
             near = difflib.get_close_matches(key, self._by_name, n=_NUM_NEAR_NAMES)
             names = tuple(dict.fromkeys(self._by_name[candidate].name for candidate in near))
-            raise UnknownFamilyError(name, names, tuple(row.name for row in self._families))
+            known = tuple(row.name for row in self._families)
+            raise UnknownFamilyError(name, names, known, unsupported=UNSUPPORTED_FAMILIES.get(key))
         return family
 
     def register_family(self, family: ReasoningFamily) -> FamilyRegistry:

@@ -6,7 +6,9 @@ model's family.
 
 from __future__ import annotations
 
-from reasoning_parsers import ReasoningFamily, ReasoningParser, get_family, get_parser, list_families
+import re
+
+from reasoning_parsers import UNSUPPORTED_FAMILIES, ReasoningFamily, ReasoningParser, get_family, get_parser, list_families
 
 from .base import UpstreamDelta
 
@@ -24,13 +26,22 @@ def find_family(model: str, family: str) -> ReasoningFamily | None:
         return None
     if family != "auto":
         return get_family(family)
-    plain = _plain(model)
-    named = [(len(name), row) for row in list_families() for name in (row.name, *row.aliases) if _plain(name) in plain]
-    return max(named, key=lambda item: item[0])[1] if named else get_family("qwen3")
+    rows: dict[str, ReasoningFamily | None] = {name: row for row in list_families() for name in (row.name, *row.aliases)}
+    # A name whose format is not here yet must not be taken for a shorter one: `kimi_k3` is no `kimi`.
+    rows |= dict.fromkeys(UNSUPPORTED_FAMILIES)
+    named = max((name for name in rows if _is_named(name, model)), key=len, default="")
+    return rows.get(named) or get_family("qwen3")
 
 
-def _plain(name: str) -> str:
-    return "".join(character for character in name.lower() if character.isalnum())
+def _is_named(name: str, model: str) -> bool:
+    """Whether the parts of a model's name hold a family's: `GLM-4.5-Air` holds `glm45`; `akimichi` does not hold `kimi`.
+
+    Letters and digits are parts of their own where the name ends: `qwen3vl` holds `qwen3`, and `dotsocr` not `dots`.
+    """
+    letters = [character for character in name.lower() if character.isalnum()]
+    same_kind = r"\d" if letters[-1].isdigit() else r"[^\W\d_]"
+    spelled = r"[\W_]*".join(letters)
+    return re.search(rf"(?<![^\W_]){spelled}(?!{same_kind})", model.lower()) is not None
 
 
 class ContentSplitter:

@@ -103,6 +103,8 @@ def word_tokenizer(*tokens: str, template: str = "") -> Any:
 
 
 THINK = ("<think>", "</think>")
+DEEPSEEK = ("<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>")
+GLM = ("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<tool_call>")
 
 
 @pytest.mark.parametrize(
@@ -110,10 +112,27 @@ THINK = ("<think>", "</think>")
     [
         (word_tokenizer(*THINK, "<|im_start|>", "<|im_end|>", template="{{ enable_thinking }}"), "qwen3"),
         (word_tokenizer(*THINK, template="{{ messages }}"), "deepseek_r1"),
+        (word_tokenizer(*THINK, template="{{ 'enable_thinking' }} {{ message.thinking }} thinking"), "deepseek_r1"),
+        (word_tokenizer(*THINK, *DEEPSEEK, template="{{ messages }}"), "deepseek_r1"),
+        (word_tokenizer(*THINK, *DEEPSEEK, template="{% if thinking %}{% endif %}"), "deepseek_v3"),
+        (word_tokenizer(*THINK, *GLM, template="{{ '}}' if enable_thinking }}"), "glm45"),
+        (word_tokenizer(*THINK, "<|tool_calls_section_begin|>", template="{{ thinking }}"), "kimi_k2"),
+        (word_tokenizer("<longcat_think>", "</longcat_think>"), "longcat"),
         (word_tokenizer("<think>"), None),
         (word_tokenizer(), None),
     ],
-    ids=["qwen3", "deepseek_r1", "half-a-pair", "no-markers"],
+    ids=[
+        "qwen3",
+        "deepseek_r1",
+        "prose-is-no-switch",
+        "deepseek_r1-turns",
+        "deepseek_v3",
+        "glm45",
+        "kimi_k2",
+        "longcat",
+        "half-a-pair",
+        "no-markers",
+    ],
 )
 def test_detected_family(tokenizer: Any, name: str | None) -> None:
     family = detect_family(tokenizer)
