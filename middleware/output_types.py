@@ -157,13 +157,18 @@ def check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
     """Turn what the caller gave into a list of messages.
 
     Raises:
-        InvalidRequestError: Not a text, not a list of messages with `role`, or empty.
+        InvalidRequestError: Not a text, not a list of messages with `role` and `content`, or an empty list.
     """
     if isinstance(messages, str):
         return ({"role": "user", "content": messages},)
-    if not isinstance(messages, (list, tuple)) or not messages:
-        raise InvalidRequestError("messages must be a text or a list of messages, not empty", param="messages")
+    if not isinstance(messages, (list, tuple)):
+        found = type(messages).__name__
+        raise InvalidRequestError(f"messages must be a text or a list of messages, not {found}", param="messages")
+    if not messages:
+        raise InvalidRequestError("messages is an empty list", param="messages")
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InvalidRequestError(f"messages[{index}] must be a mapping with a role", param="messages")
+        if "content" not in message and message["role"] != "assistant":
+            raise InvalidRequestError(f"messages[{index}] has no content", param="messages")
     return tuple(messages)

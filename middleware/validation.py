@@ -116,7 +116,8 @@ def _refuse_retrieval(uri: str) -> Any:
 def _schema_error(error: jsonschema_rs.ValidationError) -> InvalidSchemaError | UnsupportedSchemaError:
     if "retriev" in error.message:
         return UnsupportedSchemaError(error.message, hint="put the definition under $defs")
-    return InvalidSchemaError(f"not a JSON schema: {error.message}", pointer=to_pointer(error.instance_path))
+    pointer = to_pointer(error.instance_path)
+    return InvalidSchemaError(f"not a JSON schema, at {pointer}: {error.message}", pointer=pointer)
 
 
 def to_pointer(path: list[str | int] | tuple[str | int, ...]) -> str:

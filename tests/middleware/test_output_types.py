@@ -214,6 +214,7 @@ def test_bad_schema_is_refused_with_the_place(schema: dict[str, Any], kind: type
         OutputType[Any](schema)
     assert caught.value.pointer == pointer
     assert caught.value.param == "output_type"
+    assert pointer == "#" or f"at {pointer}: " in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -230,8 +231,20 @@ def test_text_is_one_user_message() -> None:
     assert check_messages("hi") == ({"role": "user", "content": "hi"},)
 
 
-@pytest.mark.parametrize("messages", [[], [{"content": "x"}], ["x"], None, 3, [{"role": 1}]])
-def test_bad_messages_are_refused(messages: Any) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([], "empty list"),
+        ([{"content": "x"}], "a mapping with a role"),
+        (["x"], "a mapping with a role"),
+        (None, "not NoneType"),
+        (3, "not int"),
+        ({"role": "user", "content": "x"}, "not dict"),
+        ([{"role": 1}], "a mapping with a role"),
+        ([{"role": "user", "text": "x"}], r"messages\[0\] has no content"),
+    ],
+)
+def test_bad_messages_are_refused(messages: Any, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words) as caught:
         check_messages(messages)
     assert caught.value.param == "messages"
