@@ -13,11 +13,14 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from .client import Client
 from .errors import InvalidRequestError, MiddlewareError
 
 DEFAULT_MODEL = "local/pocket-r1"
+
+N = TypeVar("N", int, float)
 
 _DESCRIPTION = """\
 Put a schema in, get a validated object out, from a model that thinks first. The constraint starts exactly
@@ -44,7 +47,7 @@ The answer goes to standard output and nothing else does, so it can be piped. Wi
 object are drawn on standard error meanwhile.
 
 examples:
-  thinkgate generate --schema order.json "two chairs at 15 euros, shipping 5"
+  thinkgate generate --schema order.json "Two chairs at 15 euros each. Shipping is 5 euros."
   thinkgate generate --schema shop.types:Order --json < order.txt | jq .output.total
   thinkgate generate --model hosted_vllm/qwen3 --base-url http://localhost:8001/v1 --schema order.json - < order.txt
 """
@@ -160,24 +163,32 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    value = _number(int, text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
     return value
 
 
 def _port(text: str) -> int:
-    value = int(text)
+    value = _number(int, text)
     if not 0 <= value <= 65535:
         raise argparse.ArgumentTypeError("must be between 0 and 65535")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = _number(float, text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be above 0")
     return value
+
+
+def _number(kind: type[N], text: str) -> N:
+    """Convert with the message that argparse has for `kind`; of itself it would name the function that it was given."""
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid {kind.__name__} value: {text!r}") from None
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -106,6 +106,20 @@ def test_main_refuses_wrong_arguments(arguments: list[str], capsys: pytest.Captu
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", "--max-tokens", "x", "p"], "argument --max-tokens: invalid int value: 'x'"),
+        (["serve", "--port", "1.5"], "argument --port: invalid int value: '1.5'"),
+        (["serve", "--timeout-s", "soon"], "argument --timeout-s: invalid float value: 'soon'"),
+    ],
+)
+def test_main_says_which_number_is_none(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert words in capsys.readouterr().err
+
+
 def test_generate_writes_free_text(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
     upstream = play(reply("t", "hello there"))
     assert cli.main(["generate", "hi", "--max-tokens", "9", "--temperature", "0.5", "--seed", "3", "--no-thinking"]) == 0
