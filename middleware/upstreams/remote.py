@@ -128,7 +128,7 @@ class RemoteUpstream:
             return str(litellm.get_llm_provider(self._model, api_base=self._base_url)[1])
         except Exception as error:  # litellm has one class for all bad requests
             first_line = str(getattr(error, "message", error)).splitlines()[0]
-            raise UnknownModelError(first_line, hint="write <provider>/<model>, as in openai/gpt-5") from error
+            raise UnknownModelError(first_line, hint="<provider>/<model> as in openai/gpt-5, or local/<model>") from error
 
     def _first_mode(self, litellm: Any) -> SchemaMode:
         if self._strategy != "auto":

@@ -25,6 +25,9 @@ _NEVER_ABOUT_SCHEMA = frozenset({"ContextWindowExceededError", "ContentPolicyVio
 _NOT_REACHED = frozenset({"APIConnectionError", "TransportError", "ConnectionError"})
 _TOO_LATE = frozenset({"Timeout", "APITimeoutError", "TimeoutException", "TimeoutError"})
 _MAX_CAUSES = 8
+# Without a key some of litellm's providers say 500 though nothing was sent. Status alone would call that worth another try.
+_NO_KEY = re.compile(r"\bmissing (\w+ )?(credentials|api key)\b", re.IGNORECASE)
+_TRACEBACK = "\nTraceback (most recent call last):"
 
 
 def translate_error(error: Exception) -> MiddlewareError:
@@ -48,7 +51,7 @@ def _translate_upstream(names: set[str], text: str, status: int | None) -> Upstr
         return UpstreamTimeoutError(text, status=status, hint="raise timeout_s")
     if "RateLimitError" in names or status == 429:
         return UpstreamBusyError(text, status=429)
-    if status in (401, 403):
+    if status in (401, 403) or _NO_KEY.search(text):
         return UpstreamError(text, status=status, hint="check api_key")
     if status in (502, 503) or names & _NOT_REACHED:
         return UpstreamUnavailableError(text, status=status, retryable=True, hint="check base_url and the server")
@@ -87,7 +90,7 @@ def _class_names(error: Exception) -> set[str]:
 
 def _message(error: Exception) -> str:
     text = str(getattr(error, "message", None) or error) or type(error).__name__
-    text = re.sub(r"^(litellm\.\w+: )+", "", text)
+    text = re.sub(r"^(litellm\.\w+: )+", "", text).partition(_TRACEBACK)[0]
     return text if len(text) <= _MAX_MESSAGE_LEN else text[:_MAX_MESSAGE_LEN] + "..."
 
 

@@ -97,6 +97,24 @@ def test_long_messages_are_cut_and_prefixes_taken_off() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("InternalServerError", "InternalServerError: OpenAIException - Missing credentials. Please pass an `api_key`"),
+        ("APIConnectionError", "Missing Gemini API key. Set the GEMINI_API_KEY"),
+    ],
+)
+def test_missing_key_is_not_worth_another_try(name: str, text: str) -> None:
+    translated = translate_error(foreign(name, status_code=500, message=text))
+    assert type(translated) is UpstreamError
+    assert (translated.message, translated.hint, translated.retryable) == (text, "check api_key", False)
+
+
+def test_traceback_in_a_message_is_cut_off() -> None:
+    text = "no key\nTraceback (most recent call last):\n  File ..."
+    assert translate_error(foreign("APIConnectionError", message=text)).message == "no key"
+
+
+@pytest.mark.parametrize(
     ("name", "status", "expected"),
     [
         ("BadRequestError", 400, True),

@@ -272,8 +272,9 @@ def test_what_is_known_of_a_model_decides_how_it_is_asked(
 
 
 def test_unknown_provider_is_typed() -> None:
-    with Client("no-such-provider/x") as client, pytest.raises(UnknownModelError):
+    with Client("no-such-provider/x") as client, pytest.raises(UnknownModelError) as caught:
         client.generate(Fit, "hi")
+    assert "local/<model>" in (caught.value.hint or "")
 
 
 def test_silent_server_runs_into_the_deadline(server: FakeServer, client: Client) -> None:
