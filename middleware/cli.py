@@ -33,6 +33,7 @@ try it:
   thinkgate generate "3 lamps at 4.50 EUR each"   free text from the same model
   thinkgate generate --schema order.json --stream < order.txt
   thinkgate serve --port 8000                     OpenAI-compatible server; point any OpenAI client at it
+  thinkgate parsers                               the reasoning families: names, markers, switches
 
 models:
   {DEFAULT_MODEL}             ships with the package
@@ -60,6 +61,16 @@ examples:
   thinkgate serve
   thinkgate serve --model local/pocket-r1 --model big=hosted_vllm/qwen3 --base-url http://localhost:8001/v1
   THINKGATE_API_KEYS=secret thinkgate serve --host 0.0.0.0
+"""
+
+_SPLIT_EPILOG = """\
+The family says which markers to look for. Without a marker the text is reasoning only where the prompt opened the thinking:
+say so with --prompt-state. Bytes that are no UTF-8 become U+FFFD.
+
+examples:
+  thinkgate split --family qwen3 < output.txt
+  thinkgate split --family deepseek_r1 --prompt-state open --json < output.txt | jq -r .content
+  thinkgate split --family kimi_k2 --stream < output.txt
 """
 
 
@@ -95,6 +106,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_generate(commands)
     _add_serve(commands)
+    _add_parsers(commands)
+    _add_split(commands)
     return parser
 
 
@@ -162,6 +175,38 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve.add_argument("--timeout-s", type=_seconds, metavar="S", help="seconds for one request (default: 600)")
 
 
+def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parsers = commands.add_parser("parsers", help="list the reasoning families: names, markers, switches, sources")
+    shape = parsers.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print a JSON array with all fields")
+    shape.add_argument("--markdown", action="store_true", help="print the page docs/families.md")
+
+
+def _add_split(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    split = commands.add_parser(
+        "split",
+        help="split a model's output on standard input into reasoning and content",
+        epilog=_SPLIT_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    split.add_argument("--family", required=True, metavar="NAME", help="reasoning family; `thinkgate parsers` lists them")
+    split.add_argument(
+        "--prompt-state",
+        choices=("ended", "open", "unknown"),
+        default="unknown",
+        help="what the prompt said: thinking over, under way, or nothing (default: %(default)s)",
+    )
+    split.add_argument("--json", action="store_true", help="print one JSON object, with --stream one for each delta")
+    split.add_argument(
+        "--stream",
+        type=_count,
+        nargs="?",
+        const=16,
+        metavar="N",
+        help="print each delta; read N characters at a time (default: 16)",
+    )
+
+
 def _count(text: str) -> int:
     value = _number(int, text)
     if value < 1:
@@ -226,7 +271,21 @@ def _serve(arguments: argparse.Namespace) -> int:
     return serve.run(options)
 
 
-_COMMANDS = {"demo": _demo, "generate": _generate, "serve": _serve}
+def _parsers(arguments: argparse.Namespace) -> int:
+    from .commands import parsers
+
+    return parsers.run(as_json=arguments.json, as_markdown=arguments.markdown)
+
+
+def _split(arguments: argparse.Namespace) -> int:
+    from .commands import split
+
+    return split.run(
+        family=arguments.family, prompt_state=arguments.prompt_state, as_json=arguments.json, stream=arguments.stream
+    )
+
+
+_COMMANDS = {"demo": _demo, "generate": _generate, "serve": _serve, "parsers": _parsers, "split": _split}
 
 
 def _print_error(error: MiddlewareError) -> None:
