@@ -82,9 +82,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
         with _without_progress_bars():
             model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
     except Exception as error:  # transformers raises OSError, ValueError, ImportError and hub errors alike
-        raise ModelLoadError(
-            f"cannot load {config.model!r}: {error}", hint="is it a causal LM in the transformers format?"
-        ) from error
+        is_folder = Path(source).is_dir()
+        hint = "is it a causal LM in the transformers format?" if is_folder else "is the id right, and is the model hub reached?"
+        raise ModelLoadError(f"cannot load {config.model!r}: {error}", hint=hint) from error
     text_config = model_config.get_text_config()
     max_model_len = _max_model_len(config, text_config)
     _refuse_what_goes_wrong(text_config, max_model_len)
