@@ -100,9 +100,12 @@ class Generation(Generic[T]):
 
         Raises:
             GenerationError: The answer is over and no good, and will not be asked for again.
+            UpstreamTimeoutError: The deadline has passed, and the answer is not over.
         """
         if isinstance(item, UpstreamDelta):
             yield from self._attempt.receive(item, is_wrapped=self._is_wrapped)
+            # A server that never falls silent is stopped here; the timeouts of HTTP clients are for silence only.
+            self.remaining_s()
         else:
             self._usage += item.usage
             yield from self._attempt.end(is_wrapped=self._is_wrapped)
@@ -257,6 +260,8 @@ class _AttemptText:
             return None
         if not self._has_begun:
             # Fences and sentences are only looked for at the head: the text waits until the answer begins.
+            if len(self._pending) > _MAX_PREFACE_LEN:
+                return None
             self._pending += text
             start = answer_start(self._pending) if len(self._pending) <= _MAX_PREFACE_LEN else None
             if start is None:

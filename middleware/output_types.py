@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import pydantic
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core import PydanticSerializationError, core_schema
 
 from .attempt import Problem
 from .errors import InvalidRequestError, InvalidSchemaError
@@ -93,7 +93,7 @@ class OutputType(Generic[T]):
 
 
 class _OrderedSchema(GenerateJsonSchema):
-    """Pydantic's schema with keys in the order of the class, and sets without `uniqueItems`.
+    """Pydantic's schema with keys in the order of the class, sets without `uniqueItems`, and no defaults that are not JSON.
 
     A Python set collapses duplicates by itself, so an answer that repeats an element is right.
     """
@@ -106,6 +106,14 @@ class _OrderedSchema(GenerateJsonSchema):
 
     def frozenset_schema(self, schema: core_schema.FrozenSetSchema) -> JsonSchemaValue:
         return _without_unique_items(super().frozenset_schema(schema))
+
+    def encode_default(self, dft: Any) -> Any:
+        value = super().encode_default(dft)
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError as error:  # pydantic leaves the default out then, and warns
+            raise PydanticSerializationError(str(error)) from None
+        return value
 
 
 def _without_unique_items(schema: JsonSchemaValue) -> JsonSchemaValue:

@@ -26,7 +26,11 @@ class PartialParser:
     """Feed the text of one JSON object or array; see `feed`."""
 
     def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._num_received = 0
+        # The part that has not been scanned: it begins at `_text_start`, `_position` counts from there.
         self._text = ""
+        self._text_start = 0
         self._position = 0
         self._open: list[str] = []
         self._in_string = False
@@ -40,10 +44,14 @@ class PartialParser:
 
     def feed(self, text: str) -> Any:
         """Take new text; return a snapshot if values were completed since the last one, else None."""
-        self._text += text
+        self._pieces.append(text)
+        self._num_received += len(text)
         if not self._is_broken:
+            self._text = self._text[self._position :] + text
+            self._text_start += self._position
+            self._position = 0
             self._scan()
-        affordable = self._num_parsed + self._safe_end <= _ALWAYS_PARSED + _PARSED_PER_CHARACTER * len(self._text)
+        affordable = self._num_parsed + self._safe_end <= _ALWAYS_PARSED + _PARSED_PER_CHARACTER * self._num_received
         return self.snapshot() if self.has_news and affordable else None
 
     @property
@@ -57,8 +65,9 @@ class PartialParser:
             return None
         self._snapshot_end = self._safe_end
         self._num_parsed += self._safe_end
+        self._pieces = ["".join(self._pieces)]
         try:
-            return from_json(self._text[: self._safe_end] + self._safe_open, allow_inf_nan=False)
+            return from_json(self._pieces[0][: self._safe_end] + self._safe_open, allow_inf_nan=False)
         except ValueError:
             self._is_broken = True
             return None
@@ -128,5 +137,5 @@ class PartialParser:
             self._mark_safe()
 
     def _mark_safe(self) -> None:
-        self._safe_end = self._position
+        self._safe_end = self._text_start + self._position
         self._safe_open = "".join(_CLOSER[sign] for sign in reversed(self._open))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -49,8 +50,8 @@ def parse_strict(text: str) -> Any:
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise NotStrictJsonError(f"key {json.dumps(twice)} appears twice in one object")
     return value
 

@@ -80,7 +80,7 @@ class ServedModel:
         Raises:
             MiddlewareError: Everything but a truncated generation, which is an `Outcome`.
         """
-        may_leave_early = call.schema is None or self.is_local
+        may_leave_early = call.is_streamed and (call.schema is None or self.is_local)
         has_left = False
         try:
             async with aclosing(self._events(call, timeout_s)) as events:

@@ -58,6 +58,7 @@ class ChunkTap:
         self._num_choices = 0
         self._has_finish_reason = False
         self._has_usage = False
+        self._has_reasoning_count = False
 
     @property
     def is_cut_off(self) -> bool:
@@ -68,6 +69,11 @@ class ChunkTap:
     def lacks_usage(self) -> bool:
         """Whether the server sent no token counts. litellm would make them up."""
         return self._num_choices > 0 and not self._has_usage
+
+    @property
+    def lacks_reasoning_count(self) -> bool:
+        """Whether the server did not count the thinking apart. litellm would make that up, too."""
+        return self._num_choices > 0 and not self._has_reasoning_count
 
     def install(self, response: Any) -> None:
         """Put the tap into a litellm stream. Changes `response`; a stream of another make is left alone."""
@@ -82,7 +88,10 @@ class ChunkTap:
 
     def straighten(self, chunk: Any) -> Any:
         """Move thinking into `reasoning_content` and text parts into one string. Changes the chunk and returns it."""
-        self._has_usage |= bool(get(chunk, "usage"))
+        if usage := get(chunk, "usage"):
+            self._has_usage = True
+            details = get(usage, "completion_tokens_details") or usage
+            self._has_reasoning_count |= get(details, "reasoning_tokens") is not None
         for choice in get(chunk, "choices") or ():
             self._num_choices += 1
             self._has_finish_reason |= bool(get(choice, "finish_reason"))

@@ -23,7 +23,8 @@ def translate_engine_error(error: Exception) -> MiddlewareError:
     if "UnknownModelError" in names:
         return UnknownModelError(text, hint=hint)
     if "InvalidRequestError" in names:
-        return InvalidRequestError(text, param=getattr(error, "param", None), hint=hint)
+        param: str | None = getattr(error, "param", None)
+        return InvalidRequestError(text, param="messages" if param == "prompt" else param, hint=hint)
     if "InvalidGrammarError" in names:
         return InvalidSchemaError(text, pointer=pointer, hint=hint)
     if names & {"UnsupportedGrammarError", "GrammarCompileError"}:

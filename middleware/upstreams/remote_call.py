@@ -140,17 +140,18 @@ class RemoteCall:
         ask = self._asks[0]
         if ask is not None and self._refusals:
             self._memory.note_accepted(ask.mode)
-        usage = self._usage
+        usage = replace(self._usage, reasoning_tokens=None) if self.tap.lacks_reasoning_count else self._usage
         if self.tap.lacks_usage:
-            usage = replace(usage, reasoning_tokens=None)
             self._notes.append("the upstream did not count tokens; the counts are an estimate")
         if self._has_tool_calls:
             self._notes.append("the upstream sent tool calls; they are not part of a result")
-        is_bound = ask is not None and ask.mode == "native" and not self._memory.ignores_schema
+        is_native = ask is not None and ask.mode == "native"
+        if is_native and self._memory.ignores_schema:
+            self._notes.append("the upstream was sent the schema, and has been seen not to keep to it")
         yield UpstreamEnd(
             finish_reason=self._finish_reason,
             usage=usage,
-            enforcement="upstream" if is_bound else "validated",
+            enforcement="upstream" if is_native and not self._memory.ignores_schema else "validated",
             strategy=ask.mode if ask is not None else "text",
             notes=(*self._refusals, *self._notes, *self._splitter.notes),
             is_reasoning_open=is_open,

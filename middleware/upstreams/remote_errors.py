@@ -91,6 +91,9 @@ def _class_names(error: Exception) -> set[str]:
 def _message(error: Exception) -> str:
     text = str(getattr(error, "message", None) or error) or type(error).__name__
     text = re.sub(r"^(litellm\.\w+: )+", "", text).partition(_TRACEBACK)[0]
+    body = getattr(error, "body", None) or getattr(error.__context__, "body", None)
+    if body and re.search(r"Error code: \d+$", text):
+        text += f" - {body}"  # openai finds the message in bodies of one shape only
     return text if len(text) <= _MAX_MESSAGE_LEN else text[:_MAX_MESSAGE_LEN] + "..."
 
 

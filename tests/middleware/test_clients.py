@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
@@ -196,3 +197,15 @@ def test_import_loads_neither_torch_nor_litellm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_answer_that_never_ends_has_a_deadline() -> None:
+    class Endless(ScriptedUpstream):
+        def stream(self, request: ChatRequest) -> Generator[UpstreamItem, None, None]:
+            for _ in range(500):
+                time.sleep(0.01)
+                yield UpstreamDelta(reasoning="hm")
+
+    with Client("test", upstream=Endless([])) as client, pytest.raises(UpstreamTimeoutError) as caught:
+        client.generate(ANSWER, "hi", timeout_s=0.2)
+    assert (caught.value.reasoning or "").startswith("hmhm")

@@ -244,6 +244,13 @@ def test_local_refusal_is_translated(engine: type[Engine], error: Exception, kin
     assert caught.value.__cause__ is error
 
 
+def test_local_refusal_names_the_argument_of_the_caller(engine: type[Engine]) -> None:
+    engine.error = engine_error("InvalidRequestError", param="prompt")
+    with pytest.raises(InvalidRequestError) as caught:
+        generate()
+    assert caught.value.param == "messages"
+
+
 def test_local_failure_while_running_is_translated(engine: type[Engine]) -> None:
     engine.outputs = [Output("so far"), Output(finished=True, stop_reason="error", error=engine_error("EngineStepError"))]
     with pytest.raises(UpstreamError, match="why") as caught:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr, TypeAdapter
+from pydantic.json_schema import PydanticJsonSchemaWarning
 from typing_extensions import TypedDict
 
 from middleware import InvalidRequestError, InvalidSchemaError, Problem, UnsupportedSchemaError
@@ -248,3 +250,23 @@ def test_bad_messages_are_refused(messages: Any, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words) as caught:
         check_messages(messages)
     assert caught.value.param == "messages"
+
+
+def test_key_that_appears_twice_is_found_quickly() -> None:
+    keys = ",".join(f'"k{number}":1' for number in range(30_000))
+    started_s = time.process_time()
+    problems = OutputType[Any]({}).validate(f'{{{keys},"k29999":1}}')
+    assert isinstance(problems, tuple)
+    assert "k29999" in problems[0].message
+    assert time.process_time() - started_s < 2
+
+
+def test_default_that_is_not_json_is_left_out_of_the_schema() -> None:
+    class Odd(BaseModel):
+        ratio: float = float("nan")
+
+    with pytest.warns(PydanticJsonSchemaWarning, match="not JSON serializable"):
+        output = OutputType[Odd](Odd)
+    assert output.schema is not None
+    assert "default" not in output.schema["properties"]["ratio"]
+    assert isinstance(output.validate("{}"), Accepted)

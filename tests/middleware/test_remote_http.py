@@ -318,3 +318,28 @@ def _wait_until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.02)
+
+
+def test_caller_is_told_that_the_schema_was_ignored_d20(server: FakeServer, client: Client) -> None:
+    server.play(text_reply("Sure! Bob"), text_reply('{"fit":1}'), text_reply('{"fit":2}'))
+    for _ in range(2):
+        result = client.generate(Fit, "hi")
+        assert result.enforcement == "validated"
+        assert any("not to keep to it" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [[{"reasoning_content": "why"}, {"content": '{"fit":1}'}], [{"content": "<think>why</think>"}, {"content": '{"fit":1}'}]],
+    ids=["field", "tags"],
+)
+def test_thinking_that_was_not_counted_has_no_count(server: FakeServer, client: Client, deltas: list[dict[str, Any]]) -> None:
+    server.play(Reply(deltas, usage={"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}))
+    assert client.generate(Fit, "hi").usage == Usage(7, 5, None)
+
+
+@pytest.mark.parametrize("body", [{"error": "the reason"}, {"detail": "the reason"}], ids=["text", "detail"])
+def test_reason_in_a_flat_error_body_is_shown_t23(server: FakeServer, client: Client, body: dict[str, str]) -> None:
+    server.play(Reply(status=404, body=body))
+    with pytest.raises(UnknownModelError, match="the reason"):
+        client.generate(None, "hi")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -109,3 +110,14 @@ def test_partials_cost_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = PartialParser()
     parser.feed(text)
     assert parser.snapshot() == json.loads(text)
+
+
+def test_partials_of_a_huge_answer_in_small_pieces_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_PARSED_PER_CHARACTER", 0)
+    text = json.dumps([f"x{number}" for number in range(150_000)])
+    parser = PartialParser()
+    started_s = time.process_time()
+    for start in range(0, len(text), 4):
+        parser.feed(text[start : start + 4])
+    assert parser.snapshot() == json.loads(text)
+    assert time.process_time() - started_s < 6

@@ -29,7 +29,7 @@ def _outcome(pieces: list[Piece]) -> Outcome:
 
 async def test_complete_streams_a_local_answer_as_it_comes() -> None:
     _, model = scripted(reply("think", '{"a": 1}', piece_len=2))
-    pieces = await _pieces(model, _call(schema=SCHEMA))
+    pieces = await _pieces(model, _call(schema=SCHEMA, is_streamed=True))
     assert [piece.text for piece in pieces if isinstance(piece, ReasoningDelta)] == ["th", "in", "k"]
     assert [piece.text for piece in pieces if isinstance(piece, ContentDelta)] == ['{"', 'a"', ": ", "1}"]
     assert _outcome(pieces).content == '{"a": 1}'
@@ -59,8 +59,14 @@ async def test_complete_d4_prose_every_time_is_a_typed_error() -> None:
 async def test_complete_raises_when_a_streamed_answer_turns_out_invalid() -> None:
     upstream, model = scripted(reply("", '{"a": "x"}'), reply("", '{"a": 2}'))
     with pytest.raises(InvalidAnswerError):
-        await _pieces(model, _call(schema=SCHEMA))
+        await _pieces(model, _call(schema=SCHEMA, is_streamed=True))
     assert len(upstream.requests) == 1
+
+
+async def test_complete_asks_again_where_the_answer_is_wanted_whole() -> None:
+    _, model = scripted(reply("", '{"a": "x"}'), reply("", '{"a": 2}'))
+    outcome = _outcome(await _pieces(model, _call(schema=SCHEMA)))
+    assert (outcome.content, outcome.attempts) == ('{"a": 2}', 2)
 
 
 async def test_complete_asks_a_local_model_again_when_nothing_was_streamed() -> None:
