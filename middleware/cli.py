@@ -236,10 +236,15 @@ def _number(kind: type[N], text: str) -> N:
         raise argparse.ArgumentTypeError(f"invalid {kind.__name__} value: {text!r}") from None
 
 
+def _engine_options(model: str) -> dict[str, int] | None:
+    # The pocket model is too small to gain from a second thread, and two that wait for each other crawl on busy cores.
+    return {"num_threads": 1} if model == DEFAULT_MODEL else None
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from .commands import demo
 
-    with Client(arguments.model, base_url=arguments.base_url) as client:
+    with Client(arguments.model, base_url=arguments.base_url, engine_options=_engine_options(arguments.model)) as client:
         return demo.run(client, count=arguments.count, as_json=arguments.json)
 
 
@@ -250,7 +255,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     output_type = generate.load_output_type(arguments.schema) if arguments.schema else None
     names = ("max_tokens", "max_reasoning_tokens", "temperature", "seed", "thinking")
     options = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    with Client(arguments.model, base_url=arguments.base_url) as client:
+    with Client(arguments.model, base_url=arguments.base_url, engine_options=_engine_options(arguments.model)) as client:
         return generate.run(
             client, prompt, output_type=output_type, stream=arguments.stream, as_json_line=arguments.json, options=options
         )
