@@ -11,8 +11,8 @@ from ..result import Usage
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """Write a value as JSON text; pydantic models and dataclasses become objects."""
-    plain = TypeAdapter(type(value)).dump_python(value, mode="json")
+    """Write a value as JSON text; pydantic models and dataclasses become objects, with the names that their schema has."""
+    plain = TypeAdapter(type(value)).dump_python(value, mode="json", by_alias=True)
     return json.dumps(plain, ensure_ascii=False, indent=indent)
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from engine import AsyncLLMEngine, RequestOutput, RequestStream
 
 _EXTRA = "pip install 'thinkgate[engine]'"
+# One model at a time in the whole process: transformers switches torch's default device while it builds one, and a model built by
+# another thread meanwhile ends up without weights ("Cannot copy out of meta tensor").
+_LOADING = threading.Lock()
 
 
 class LocalUpstream:
@@ -98,7 +101,7 @@ class LocalUpstream:
             if self._is_closed:
                 raise UpstreamUnavailableError("the client is closed")
             if self._engine is None:
-                with _translated():
+                with _translated(), _LOADING:
                     module = _import_engine()
                     self._engine = module.AsyncLLMEngine(_config(module, self._model, self._options))
             return self._engine

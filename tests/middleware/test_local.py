@@ -10,6 +10,7 @@ import time
 import types
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -371,3 +372,23 @@ def test_closed_client_loads_nothing(engine: type[Engine]) -> None:
     with pytest.raises(UpstreamUnavailableError, match="closed"):
         client.load()
     assert engine.instances == []
+
+
+def test_local_models_are_loaded_one_at_a_time(engine: type[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[tuple[float, float]] = []
+    build = engine.__init__
+
+    def slow(self: Engine, config: Any) -> None:
+        started_s = time.monotonic()
+        time.sleep(0.05)
+        build(self, config)
+        spans.append((started_s, time.monotonic()))
+
+    monkeypatch.setattr(engine, "__init__", slow)
+    threads = [threading.Thread(target=LocalUpstream("tiny").load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(end_s <= start_s for (_, end_s), (start_s, _) in pairwise(sorted(spans)))
+    assert len(spans) == 3

@@ -11,11 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 from middleware import AsyncClient, Client, UnknownModelError, cli
 from middleware.commands import serve
 from middleware.commands.demo_orders import load_demo_orders
+from middleware.commands.plain import as_json
 from middleware.testing import Reply, ScriptedUpstream, reply
+
+
+class Aliased(BaseModel):
+    x: int = Field(alias="theX")
+
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -147,6 +154,10 @@ def test_generate_loads_a_class_and_streams_to_standard_error(play: Any, capsys:
     captured = capsys.readouterr()
     assert json.loads(captured.out)["currency"] == "USD"
     assert "a long thought" in captured.err
+
+
+def test_generate_writes_the_names_of_the_schema() -> None:
+    assert as_json(Aliased(theX=1)) == '{"theX": 1}'
 
 
 def test_generate_prints_a_json_line(play: Any, schema_file: str, capsys: pytest.CaptureFixture[str]) -> None:
