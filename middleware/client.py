@@ -133,10 +133,8 @@ class ResponseStream(Generic[T]):
     """Events of one call; a context manager. Leaving it early cancels the request."""
 
     def __init__(self, generation: Generation[T], upstream: Upstream) -> None:
-        self._generation = generation
-        self._upstream = upstream
         self._result: Result[T] | None = None
-        self._events = self._run()
+        self._events = _run(generation, upstream)
 
     @property
     def result(self) -> Result[T]:
@@ -168,14 +166,17 @@ class ResponseStream(Generic[T]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _run(self) -> Generator[Event[T], None, None]:
-        while (request := self._generation.next_request()) is not None:
-            with closing(self._upstream.stream(request)) as items:
-                try:
-                    for item in items:
-                        yield from self._generation.receive(item)
-                except UpstreamError as error:
-                    raise self._generation.annotate(error) from error.__cause__
-                finally:
-                    if (broken := self._generation.failed_request) is not None:
-                        self._upstream.report_invalid(broken)
+
+def _run(generation: Generation[T], upstream: Upstream) -> Generator[Event[T], None, None]:
+    # No method: the generator would hold the stream that holds it, and one that is dropped half-read would run on until the next
+    # garbage collection.
+    while (request := generation.next_request()) is not None:
+        with closing(upstream.stream(request)) as items:
+            try:
+                for item in items:
+                    yield from generation.receive(item)
+            except UpstreamError as error:
+                raise generation.annotate(error) from error.__cause__
+            finally:
+                if (broken := generation.failed_request) is not None:
+                    upstream.report_invalid(broken)

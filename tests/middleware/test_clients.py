@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import time
@@ -83,6 +84,19 @@ def test_stream_left_early_is_cancelled() -> None:
         assert upstream.num_cancelled == 1
         assert upstream.is_closed is False
     assert upstream.is_closed is True
+
+
+def test_stream_that_is_dropped_is_cancelled_at_once() -> None:
+    upstream = ScriptedUpstream([reply("a long thought", "{}")])
+    client = Client("test", upstream=upstream)
+    stream = client.stream(ANSWER, "hi")
+    next(stream)
+    gc.disable()
+    try:
+        del stream
+        assert upstream.num_cancelled == 1
+    finally:
+        gc.enable()
 
 
 def test_stream_that_was_never_begun_asks_nothing() -> None:
