@@ -75,10 +75,20 @@ def test_threads_submit_side_by_side(engine: AsyncLLMEngine) -> None:
     assert results == dict.fromkeys(range(6), 10)
 
 
-def test_leaving_a_plain_stream_ends_the_request(engine: AsyncLLMEngine) -> None:
-    for _ in engine.submit([1, 2], LONG):
+def test_leaving_a_plain_stream_ends_the_request(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted: list[str] = []
+    real = engine._engine.abort
+
+    def abort(request_id: str) -> bool:
+        aborted.append(request_id)
+        return real(request_id)
+
+    monkeypatch.setattr(engine._engine, "abort", abort)
+    stream = engine.submit([1, 2], LONG)
+    for _ in stream:
         break
     wait_until_idle(engine)
+    assert aborted == [stream.request_id]
     assert engine._engine._kv_cache.num_free_slots == 4
 
 

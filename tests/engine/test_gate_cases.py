@@ -124,3 +124,29 @@ def test_case(case: dict[str, Any]) -> None:
         assert vocabulary.vocab_size == expect["mask_width"]
     if "text" in expect:
         assert sequence.take_output([]).content == expect["text"]
+
+
+@pytest.mark.parametrize(
+    ("generated", "reasoning", "content"),
+    [
+        ([3, 0, 1], "r</", ""),
+        ([3, 0, 1, 2], "r", ""),
+        ([3, 0, 1, 2, 4], "r", "x"),
+        ([3, 0, 0, 1, 2, 4], "r<", "x"),
+        ([0, 1, 3], "</r", ""),
+    ],
+    ids=["cut-inside-the-marker", "marker", "answer", "overlap", "half-a-marker-is-text"],
+)
+def test_text_around_an_end_marker_of_several_ids(generated: list[int], reasoning: str, content: str) -> None:
+    tokenizer = CaseTokenizer([b"<", b"/", b">", b"r", b"x", b"<t>"])
+    gate = ReasoningGate(TokenMarkers((5,), (0, 1, 2)))
+    gate.start([5])
+    sequence = Sequence("a", [5], SamplingParams(), gate, tokenizer, frozenset({9}), None)
+    deltas = []
+    for token_id in generated:
+        sequence.append([token_id])
+        deltas.append(sequence.take_output([token_id]))
+    sequence.finish("length")
+    deltas.append(sequence.take_output([]))
+    assert deltas[-1].reasoning == "".join(delta.reasoning_delta for delta in deltas) == reasoning
+    assert deltas[-1].content == "".join(delta.content_delta for delta in deltas) == content

@@ -448,3 +448,24 @@ def test_deltas_join_to_the_texts(tiny_engine: LLMEngine) -> None:
     assert "".join(output.reasoning_delta for output in outputs) == outputs[-1].reasoning
     assert "".join(output.content_delta for output in outputs) == outputs[-1].content
     assert [i for output in outputs for i in output.new_token_ids] == outputs[-1].token_ids
+
+
+def test_grammars_are_let_go_when_requests_end(tiny_engine: LLMEngine) -> None:
+    ids = prompt(tiny_engine, "x", thinking=False)
+    tiny_engine.generate([ids] * 3, SamplingParams(max_tokens=40), grammars=SPEC)
+    backend = hold(tiny_engine)
+    tiny_engine.add_request("aborted", ids, grammar=GrammarSpec.json_object())
+    tiny_engine.step()
+    tiny_engine.abort("aborted")
+    assert tiny_engine._grammars._users == {}
+    backend.gate.set()
+
+
+def test_B1_markers_cannot_stand_inside_a_string_of_the_answer(tiny_engine: LLMEngine) -> None:
+    spec = GrammarSpec.from_json_schema({"type": "string"})
+    compiled = tiny_engine._grammars.request(spec).result()
+    matcher = compiled.new_matcher(tiny_engine._loaded.stop_token_ids)
+    assert matcher.accept_tokens(tiny_engine.tokenizer.encode('"', add_special_tokens=False))
+    assert matcher.validate_tokens(tiny_engine.tokenizer.encode("x", add_special_tokens=False)) == 1
+    for marker in ("<think>", "</think>", "<|user|>", "<|end|>"):
+        assert matcher.validate_tokens([tiny_engine.tokenizer.convert_tokens_to_ids(marker)]) == 0
