@@ -165,9 +165,11 @@ def check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
     """Turn what the caller gave into a list of messages.
 
     Raises:
-        InvalidRequestError: Not a text, not a list of messages with `role` and `content`, or an empty list.
+        InvalidRequestError: An empty text, not a list of messages with `role` and `content`, or an empty list.
     """
     if isinstance(messages, str):
+        if not messages.strip():
+            raise InvalidRequestError("the message is empty", param="messages", hint="a model answers nothing with an invention")
         return ({"role": "user", "content": messages},)
     if not isinstance(messages, (list, tuple)):
         found = type(messages).__name__

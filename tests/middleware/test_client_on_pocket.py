@@ -128,6 +128,13 @@ def test_schema_that_cannot_be_is_refused_before_any_token(client: Client, schem
         assert str(caught.value.pointer).startswith(pointer)
 
 
+@pytest.mark.parametrize("messages", ["", " \n"])
+def test_empty_message_is_refused_and_not_answered_with_an_invention(client: Client, messages: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        client.generate(Order, messages)
+    assert caught.value.param == "messages"
+
+
 def test_B30_option_that_is_not_honoured_is_named(client: Client) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         client.generate(Order, "x", whitespace_pattern=" ?")
