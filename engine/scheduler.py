@@ -9,7 +9,6 @@ A sequence whose grammar is not compiled yet holds no batch slot and no cache, a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 from .errors import EngineBusyError, EngineError, GrammarCompileError
 from .grammar import GrammarManager
@@ -41,11 +40,6 @@ class Scheduler:
     def num_running(self) -> int:
         """Sequences in the batch."""
         return len(self._running)
-
-    def sequences(self) -> Iterator[Sequence]:
-        """Give all unfinished sequences."""
-        yield from self._running
-        yield from self._waiting
 
     def check_room(self) -> None:
         """Say whether one more sequence may wait.

@@ -138,7 +138,8 @@ def _check_reference(root: Any, place: Place) -> None:
 def _check_satisfiable(place: Place) -> None:
     schema = place.schema
     if schema is False:
-        if _is_needed(place):
+        # Elsewhere it forbids a place that need not be there.
+        if place.pointer == "#":
             raise InvalidGrammarError("no value can satisfy this schema", pointer=place.pointer)
         return
     if schema is True:
@@ -159,10 +160,6 @@ def _check_satisfiable(place: Place) -> None:
     ):
         if low in schema and high in schema and schema[low] > schema[high]:
             raise InvalidGrammarError(f"{low} is larger than {high}: no value can satisfy both", pointer=place.pointer)
-
-
-def _is_needed(place: Place) -> bool:
-    return place.pointer == "#"
 
 
 _ANNOTATIONS = frozenset(

@@ -6,7 +6,6 @@ Its termination is state-driven: a matcher knows that its value is complete, and
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Sequence
 
@@ -14,12 +13,11 @@ import torch
 import xgrammar
 
 from ...errors import GrammarCompileError, UnsupportedGrammarError
+from ..bitmask import set_bits_inplace
 from ..matcher import CompiledGrammar, Matcher
 from ..schema_check import close_ranges, without_misread
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
-
-logger = logging.getLogger(__name__)
 
 _COMPACT_SEPARATORS = (",", ":")
 # xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7), and no
@@ -150,18 +148,13 @@ class _XGrammarMatcher:
         self._matcher = xgrammar.GrammarMatcher(compiled, override_stop_tokens=list(stop_token_ids))
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
-        for count, token_id in enumerate(token_ids):
-            if self._matcher.is_terminated() or not self._matcher.accept_token(token_id):
-                self.rollback(count)
-                return False
-        return True
+        count = self._advance(token_ids)
+        if count < len(token_ids):
+            self.rollback(count)
+        return count == len(token_ids)
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
-        count = 0
-        for token_id in token_ids:
-            if self._matcher.is_terminated() or not self._matcher.accept_token(token_id):
-                break
-            count += 1
+        count = self._advance(token_ids)
         self.rollback(count)
         return count
 
@@ -171,10 +164,8 @@ class _XGrammarMatcher:
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         if self._matcher.is_terminated():
-            words = bitmask.numpy().view("uint32")[row]
-            words[:] = 0
-            for token_id in self._stop_token_ids:
-                words[token_id // 32] |= 1 << (token_id % 32)
+            bitmask[row] = 0
+            set_bits_inplace(bitmask.numpy()[row], self._stop_token_ids)
             return
         self._matcher.fill_next_token_bitmask(bitmask.numpy(), row)
 
@@ -186,3 +177,10 @@ class _XGrammarMatcher:
 
     def reset(self) -> None:
         self._matcher.reset()
+
+    def _advance(self, token_ids: Sequence[int]) -> int:
+        """Accept the longest prefix that the grammar takes, and give its length."""
+        for count, token_id in enumerate(token_ids):
+            if self._matcher.is_terminated() or not self._matcher.accept_token(token_id):
+                return count
+        return len(token_ids)
