@@ -20,7 +20,7 @@ from .errors import (
     UnknownModelError,
     UnsupportedGrammarError,
 )
-from .grammar import GrammarSpec
+from .grammar import GrammarSpec, Whitespace
 from .llm_engine import LLMEngine
 from .model_loader import POCKET_MODEL, resolve_model
 from .sampling_params import SamplingParams
@@ -47,5 +47,6 @@ __all__ = [
     "StopReason",
     "UnknownModelError",
     "UnsupportedGrammarError",
+    "Whitespace",
     "resolve_model",
 ]

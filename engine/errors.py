@@ -4,7 +4,7 @@ EngineError
 ├── ModelLoadError            a model cannot be loaded or is of a kind the engine would get wrong
 │   └── UnknownModelError     no such model name or folder
 ├── InvalidRequestError       a parameter of a request is wrong (`param`)
-├── GrammarError              something about the constraint (`pointer`)
+├── GrammarError              something about the constraint (`pointer`, or `line` and `column`)
 │   ├── InvalidGrammarError       the constraint itself is not valid
 │   ├── UnsupportedGrammarError   valid, but the backend cannot enforce it
 │   └── GrammarCompileError       admission passed, compiling did not
@@ -55,11 +55,24 @@ class GrammarError(EngineError):
 
     Attributes:
         pointer: The place in the schema as a JSON pointer in URI fragment form (`#/properties/a`), or None.
+        line: The line in the text of a grammar, from 1, or None.
+        column: The column in that line in characters, from 1, or None.
     """
 
-    def __init__(self, message: str, *, pointer: str | None = None, hint: str | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        pointer: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        hint: str | None = None,
+        retryable: bool = False,
+    ) -> None:
         super().__init__(message, hint=hint, retryable=retryable)
         self.pointer = pointer
+        self.line = line
+        self.column = column
 
 
 class InvalidGrammarError(GrammarError):

@@ -6,6 +6,7 @@ from .bitmask import apply_token_bitmask_inplace, bitmask_width, new_bitmask
 from .manager import GrammarManager
 from .matcher import CompiledGrammar, GrammarBackend, Matcher
 from .spec import GrammarSpec
+from .whitespace import Whitespace
 
 __all__ = [
     "CompiledGrammar",
@@ -13,6 +14,7 @@ __all__ = [
     "GrammarManager",
     "GrammarSpec",
     "Matcher",
+    "Whitespace",
     "apply_token_bitmask_inplace",
     "bitmask_width",
     "new_bitmask",

@@ -110,4 +110,4 @@ class GrammarManager:
 
 
 def _cost_bytes(spec: GrammarSpec, compiled: CompiledGrammar) -> int:
-    return compiled.memory_size_bytes + len(spec.schema_text.encode())
+    return compiled.memory_size_bytes + len(spec.source.encode())

@@ -79,7 +79,9 @@ class XGrammarBackend:
 
 
 def _grammar(spec: GrammarSpec) -> xgrammar.Grammar:
-    schema = without_misread(json.loads(spec.schema_text))
+    if spec.kind != "json_schema":
+        raise ValueError(f"constraints of kind {spec.kind} are not compiled here yet")
+    schema = without_misread(json.loads(spec.source))
     grammar = xgrammar.Grammar.from_json_schema(
         json.dumps(schema if spec.max_number_digits is None else close_ranges(schema)),
         any_whitespace=spec.any_whitespace,
