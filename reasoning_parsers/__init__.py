@@ -6,6 +6,7 @@ Standard library only. Reading order: `family.py` (a row), `families.py` (the ro
 from __future__ import annotations
 
 from .base import PromptState, ReasoningDelta, ReasoningParser, ReasoningSplit
+from .channels import Channels
 from .delimited import DelimitedParser
 from .errors import (
     DuplicateFamilyError,
@@ -25,6 +26,7 @@ from .unsupported_families import UNSUPPORTED_FAMILIES
 __all__ = [
     "UNSUPPORTED_FAMILIES",
     "Bounds",
+    "Channels",
     "DelimitedParser",
     "DuplicateFamilyError",
     "FamilyRegistry",

@@ -75,11 +75,23 @@ class MarkerError(ReasoningParserError):
 
     Attributes:
         marker: Text of the marker, or None where only ids are known.
+        family: Name of the row that is wrong, or None.
+        field: The row's field that is wrong, or None.
     """
 
-    def __init__(self, message: str, *, marker: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        marker: str | None = None,
+        family: str | None = None,
+        field: str | None = None,
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.marker = marker
+        self.family = family
+        self.field = field
 
 
 class UnknownPromptStateError(ReasoningParserError):
