@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bitmask import apply_token_bitmask_inplace, bitmask_width, new_bitmask
 from .manager import GrammarManager
-from .matcher import CompiledGrammar, GrammarBackend, Matcher
+from .matcher import CompiledGrammar, GrammarBackend, Matcher, fill_bitmasks
 from .spec import GrammarSpec
 from .whitespace import Whitespace
 
@@ -17,5 +17,6 @@ __all__ = [
     "Whitespace",
     "apply_token_bitmask_inplace",
     "bitmask_width",
+    "fill_bitmasks",
     "new_bitmask",
 ]

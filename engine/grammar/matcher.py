@@ -1,4 +1,4 @@
-"""What a grammar backend offers to the engine."""
+"""What a grammar backend offers to the engine: the same verbs and the same meaning, whichever library is behind them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,67 @@ from typing import Protocol
 
 import torch
 
+from ..errors import GrammarError
 from .spec import GrammarSpec
 
 
 class Matcher(Protocol):
     """State of one sequence in its grammar.
 
-    Every verb takes token ids of the answer only; thinking and markers never reach a matcher.
+    Every verb takes token ids of the answer only; thinking and markers never reach a matcher. A *step* is one accepted token, or
+    one call of `accept_bytes`; `rollback` counts steps.
     """
+
+    @property
+    def backend(self) -> GrammarBackend:
+        """The backend that made this matcher."""
+        ...
+
+    @property
+    def error(self) -> GrammarError | None:
+        """Why the matcher can go no further (a limit of the backend was hit), or None.
+
+        A matcher with an error takes no token and its rows are empty, until it is rolled back or reset. A token that the grammar
+        does not take is no error.
+        """
+        ...
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         """Advance over `token_ids`; False, with the state as before, if one of them is not in the grammar."""
+        ...
+
+    def accept_bytes(self, data: bytes) -> bool:
+        """Advance over answer text that is a part of a token; one step for `rollback`, none if `data` is empty.
+
+        False, with the state as before, if the grammar does not take it.
+        """
         ...
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         """Give the length of the longest prefix that the grammar takes; does not change state."""
         ...
 
-    def rollback(self, num_tokens: int) -> None:
-        """Undo the last `num_tokens` accepted tokens."""
+    def rollback(self, num_steps: int) -> None:
+        """Undo the last `num_steps` steps, the accepted stop id among them.
+
+        Raises:
+            ValueError: There are not that many.
+        """
         ...
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         """Write the allowed next tokens to `bitmask[row]`, int32 on the CPU; does not change state.
 
-        After termination only stop ids are allowed.
+        A stop id is allowed where the value is complete; after termination only stop ids are.
+        """
+        ...
+
+    def forced_tokens(self) -> list[int]:
+        """Give the ids that spell the text which the grammar forces from here; empty if it forces none; does not change state.
+
+        The *text* is forced, not each id: the row may allow other ids that spell the same text. A last id that could be the head
+        of a longer token is left out. Good as drafts: the grammar takes all of them. Where the value is complete nothing is
+        forced, since a stop id may follow.
         """
         ...
 
@@ -41,6 +77,10 @@ class Matcher(Protocol):
 
     def is_terminated(self) -> bool:
         """Whether a stop id was accepted."""
+        ...
+
+    def fork(self) -> Matcher:
+        """Give an independent matcher in the same state, with the same steps to roll back."""
         ...
 
     def reset(self) -> None:
@@ -81,3 +121,21 @@ class GrammarBackend(Protocol):
             GrammarCompileError: The backend failed.
         """
         ...
+
+    def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+        """Do `matchers[i].fill_bitmask(bitmask, rows[i])` for all `i`, on several threads where that pays.
+
+        Args:
+            matchers: Different matchers of this backend.
+            bitmask: int32 `(num_rows, words)`, contiguous, on the CPU.
+            rows: Different rows, one per matcher.
+        """
+        ...
+
+
+def fill_bitmasks(matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+    """Fill one row for each matcher, whichever backends they are of; see `GrammarBackend.fill_bitmasks`."""
+    backends = {id(matcher.backend): matcher.backend for matcher in matchers}
+    for key, backend in backends.items():
+        chosen = [(matcher, row) for matcher, row in zip(matchers, rows, strict=True) if id(matcher.backend) == key]
+        backend.fill_bitmasks([matcher for matcher, _ in chosen], bitmask, [row for _, row in chosen])

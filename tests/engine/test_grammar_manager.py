@@ -40,6 +40,9 @@ class FakeBackend:
             raise self.error
         return FakeCompiled()
 
+    def fill_bitmasks(self, matchers: Any, bitmask: Any, rows: Any) -> None:
+        raise NotImplementedError
+
 
 @pytest.fixture
 def backend() -> FakeBackend:

@@ -283,6 +283,9 @@ class HeldBackend:
             raise self.error
         return self.inner.compile(spec)
 
+    def fill_bitmasks(self, matchers: Any, bitmask: Any, rows: Any) -> None:
+        self.inner.fill_bitmasks(matchers, bitmask, rows)
+
 
 def hold(engine: LLMEngine, error: Exception | None = None) -> HeldBackend:
     backend = HeldBackend(engine._grammars._backend, error)

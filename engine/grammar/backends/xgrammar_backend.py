@@ -6,13 +6,14 @@ Its termination is state-driven: a matcher knows that its value is complete, and
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 
 import torch
 import xgrammar
 
-from ...errors import GrammarCompileError, UnsupportedGrammarError
+from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
 from ..bitmask import set_bits_inplace
 from ..matcher import CompiledGrammar, Matcher
 from ..schema_check import close_ranges, without_misread
@@ -48,8 +49,10 @@ class XGrammarBackend:
             vocab_size=vocabulary.vocab_size,
             stop_token_ids=list(vocabulary.stop_token_ids),
         )
+        self.vocabulary = vocabulary
         # The cache is the manager's, which counts and caps it.
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=num_threads, cache_enabled=False)
+        self._batch = xgrammar.BatchGrammarMatcher(max(1, os.cpu_count() or 1))
 
     def check(self, spec: GrammarSpec) -> None:
         """Parse the schema only.
@@ -75,7 +78,20 @@ class XGrammarBackend:
             compiled = self._compiler.compile_grammar(_grammar(spec))
         except Exception as error:  # as above
             raise GrammarCompileError(f"xgrammar failed to compile the schema: {_first_line(error)}") from error
-        return _XGrammarCompiled(compiled)
+        return _XGrammarCompiled(self, compiled)
+
+    def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+        """Fill rows on all cores; see the protocol."""
+        running: list[xgrammar.GrammarMatcher] = []
+        running_rows: list[int] = []
+        for matcher, row in zip(matchers, rows, strict=True):
+            if isinstance(matcher, _XGrammarMatcher) and not matcher.is_terminated():
+                running.append(matcher.raw)
+                running_rows.append(row)
+            else:
+                matcher.fill_bitmask(bitmask, row)
+        if running:
+            self._batch.batch_fill_next_token_bitmask(running, bitmask.numpy(), running_rows)
 
 
 def _grammar(spec: GrammarSpec) -> xgrammar.Grammar:
@@ -133,7 +149,8 @@ def _first_line(error: Exception) -> str:
 
 
 class _XGrammarCompiled:
-    def __init__(self, compiled: xgrammar.CompiledGrammar) -> None:
+    def __init__(self, backend: XGrammarBackend, compiled: xgrammar.CompiledGrammar) -> None:
+        self._backend = backend
         self._compiled = compiled
 
     @property
@@ -141,13 +158,22 @@ class _XGrammarCompiled:
         return int(self._compiled.memory_size_bytes)
 
     def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
-        return _XGrammarMatcher(self._compiled, tuple(stop_token_ids))
+        stop_ids = tuple(stop_token_ids)
+        raw = xgrammar.GrammarMatcher(self._compiled, override_stop_tokens=list(stop_ids))
+        return _XGrammarMatcher(self._backend, raw, stop_ids, 0)
 
 
 class _XGrammarMatcher:
-    def __init__(self, compiled: xgrammar.CompiledGrammar, stop_token_ids: tuple[int, ...]) -> None:
+    # xgrammar stays usable after a refused token and has no limits that a step could hit.
+    error: GrammarError | None = None
+
+    def __init__(
+        self, backend: XGrammarBackend, raw: xgrammar.GrammarMatcher, stop_token_ids: tuple[int, ...], num_steps: int
+    ) -> None:
+        self.backend = backend
+        self.raw = raw
         self._stop_token_ids = stop_token_ids
-        self._matcher = xgrammar.GrammarMatcher(compiled, override_stop_tokens=list(stop_token_ids))
+        self._num_steps = num_steps
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         count = self._advance(token_ids)
@@ -155,34 +181,53 @@ class _XGrammarMatcher:
             self.rollback(count)
         return count == len(token_ids)
 
+    def accept_bytes(self, data: bytes) -> bool:
+        if not data:
+            return True
+        if self.raw.is_terminated() or not self.raw.accept_string(data):
+            return False
+        self._num_steps += 1
+        return True
+
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         count = self._advance(token_ids)
         self.rollback(count)
         return count
 
-    def rollback(self, num_tokens: int) -> None:
-        if num_tokens:
-            self._matcher.rollback(num_tokens)
+    def rollback(self, num_steps: int) -> None:
+        if num_steps > self._num_steps:
+            raise ValueError(f"cannot undo {num_steps} of {self._num_steps} steps")
+        if num_steps:
+            self.raw.rollback(num_steps)
+            self._num_steps -= num_steps
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
-        if self._matcher.is_terminated():
+        if self.raw.is_terminated():
             bitmask[row] = 0
             set_bits_inplace(bitmask.numpy()[row], self._stop_token_ids)
             return
-        self._matcher.fill_next_token_bitmask(bitmask.numpy(), row)
+        self.raw.fill_next_token_bitmask(bitmask.numpy(), row)
+
+    def forced_tokens(self) -> list[int]:
+        return [int(token_id) for token_id in self.raw.find_jump_forward_tokens()]
 
     def is_completed(self) -> bool:
-        return bool(self._matcher.is_completed())
+        return bool(self.raw.is_completed())
 
     def is_terminated(self) -> bool:
-        return bool(self._matcher.is_terminated())
+        return bool(self.raw.is_terminated())
+
+    def fork(self) -> Matcher:
+        return _XGrammarMatcher(self.backend, self.raw.fork(), self._stop_token_ids, self._num_steps)
 
     def reset(self) -> None:
-        self._matcher.reset()
+        self.raw.reset()
+        self._num_steps = 0
 
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
         for count, token_id in enumerate(token_ids):
-            if self._matcher.is_terminated() or not self._matcher.accept_token(token_id):
+            if self.raw.is_terminated() or not self.raw.accept_token(token_id):
                 return count
+            self._num_steps += 1
         return len(token_ids)
