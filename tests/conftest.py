@@ -1,14 +1,18 @@
-"""Fixtures that tests of several folders share: a real `thinkgate serve` in front of the pocket model."""
+"""Fixtures that tests of several folders share: a real `thinkgate serve` in front of the pocket model, and real tokenizers."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+
+from tests.real_tokenizers import TokenizerMissingError, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -39,3 +43,18 @@ def pocket_server() -> Iterator[PocketServer]:
             process.wait()
     assert process.returncode == 0, rest
     assert rest == ""
+
+
+@pytest.fixture(scope="session")
+def real_tokenizer() -> Callable[[str], Any]:
+    """Load a real tokenizer by its name in `real_tokenizers.py`; without its files the test skips (with `CI` set: fails)."""
+
+    def load(name: str) -> Any:
+        try:
+            return load_tokenizer(name)
+        except TokenizerMissingError as error:
+            if os.environ.get("CI"):
+                pytest.fail(str(error))
+            pytest.skip(str(error))
+
+    return load
