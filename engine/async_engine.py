@@ -115,6 +115,7 @@ class RequestStream:
 
 def _merge(earlier: RequestOutput, later: RequestOutput) -> RequestOutput:
     later.new_token_ids = earlier.new_token_ids + later.new_token_ids
+    later.new_logprobs = earlier.new_logprobs + later.new_logprobs
     later.reasoning_delta = earlier.reasoning_delta + later.reasoning_delta
     later.content_delta = earlier.content_delta + later.content_delta
     return later

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from .grammar import GrammarManager, GrammarSpec
 from .grammar.backends.xgrammar_backend import XGrammarBackend
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import DenseKVCache
+from .logit_rules import LogitRules
+from .logprobs import token_logprobs
 from .mask import mask_logits
 from .model_loader import LoadedModel, load_model
 from .model_runner import ModelRunner
@@ -139,7 +142,16 @@ class LLMEngine:
         prompt_ids = self._encode(prompt)
         stop_ids = frozenset(self._loaded.stop_token_ids) | frozenset(params.stop_token_ids)
         self._check_ids(params.stop_token_ids, "stop_token_ids")
+        self._check_ids(params.logit_bias, "logit_bias")
+        if params.n != 1:
+            raise InvalidRequestError(
+                "one request gives one answer", param="n", hint="use `generate`, or n requests with seeds of their own"
+            )
         if grammar is not None:
+            if params.stop:
+                raise InvalidRequestError(
+                    "stop strings would cut the constrained answer", param="stop", hint="the grammar says where the answer ends"
+                )
             self._check_end_is_no_stop(stop_ids)
             self.check_grammar(grammar)
         gate = ReasoningGate(
@@ -154,7 +166,12 @@ class LLMEngine:
             _ = gate.reasoning_ended
         except ReasoningParserError as error:
             raise InvalidRequestError(str(error), param="on_unknown") from error
-        sequence = Sequence(request_id, prompt_ids, params, gate, self._loaded.tokenizer, stop_ids, grammar)
+        rules = LogitRules(
+            params, prompt_ids, stop_token_ids=stop_ids, bad_word_ids=_bad_word_ids(self._loaded.tokenizer, params.bad_words)
+        )
+        sequence = Sequence(
+            request_id, prompt_ids, params, gate, self._loaded.tokenizer, stop_ids, grammar, None if rules.is_empty else rules
+        )
         self._sequences[request_id] = sequence
         self._scheduler.add(sequence)
 
@@ -170,8 +187,10 @@ class LLMEngine:
             return outputs
         try:
             logits = self._runner.run(batch)
-            errors = _find_nan_rows(logits, batch) | mask_logits(logits, batch)
+            raw = _keep_raw(logits, batch)
+            errors = _find_nan_rows(logits, batch) | _mask(logits, batch)
             token_ids = self._choose(logits, batch, errors)
+            _note_logprobs(raw, logits, batch, token_ids)
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
             return outputs + [self._fail(sequence, error) for sequence in batch]
@@ -210,23 +229,28 @@ class LLMEngine:
 
         Args:
             prompts: Ids or text, as in `add_request`.
-            sampling_params: One for all, or one each.
+            sampling_params: One for all, or one each. With `n` above 1 a prompt has that many outputs, one after the other.
             grammars: One for all, or one each; None is free text.
             on_unknown: As in `add_request`.
             thinking: As in `add_request`.
 
         Returns:
-            The last output of each prompt, in their order; a request that failed has `stop_reason == "error"`.
+            The last outputs of the prompts, in their order; a request that failed has `stop_reason == "error"`.
 
         Raises:
             EngineError: As `add_request`; then none of these prompts is left in the engine.
         """
         params = itertools.repeat(sampling_params) if not isinstance(sampling_params, SequenceOf) else iter(sampling_params)
         specs = itertools.repeat(grammars) if not isinstance(grammars, SequenceOf) else iter(grammars)
-        request_ids = [f"generate-{next(_GENERATE_IDS)}" for _ in prompts]
+        jobs = [
+            (f"generate-{next(_GENERATE_IDS)}", prompt, own, spec)
+            for prompt, param, spec in zip(prompts, params, specs, strict=False)
+            for own in one_each(param or SamplingParams())
+        ]
+        request_ids = [request_id for request_id, *_ in jobs]
         finals: dict[str, RequestOutput] = {}
         try:
-            for request_id, prompt, param, spec in zip(request_ids, prompts, params, specs, strict=False):
+            for request_id, prompt, param, spec in jobs:
                 while self._scheduler.num_waiting >= self.config.max_queue:
                     self._collect(finals)
                 self.add_request(request_id, prompt, param, grammar=spec, on_unknown=on_unknown, thinking=thinking)
@@ -274,7 +298,7 @@ class LLMEngine:
                 "the end marker of the thinking is also a stop id", param="stop_token_ids", hint="take it out of the stop ids"
             )
 
-    def _check_ids(self, token_ids: SequenceOf[int], param: str) -> None:
+    def _check_ids(self, token_ids: Iterable[int], param: str) -> None:
         wrong = [token_id for token_id in token_ids if not 0 <= token_id < self._loaded.vocab_size]
         if wrong:
             raise InvalidRequestError(f"token id {wrong[0]} is not in the vocabulary of {self._loaded.vocab_size}", param=param)
@@ -294,14 +318,14 @@ class LLMEngine:
             return self._fail(
                 sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
             )
-        reason = self._stop_reason(sequence, token_id)
+        reason = self._stop_reason(sequence)
         if reason is not None:
             sequence.finish(reason)
             return self._retire(sequence, [token_id])
         return sequence.take_output([token_id])
 
-    def _stop_reason(self, sequence: Sequence, token_id: int) -> StopReason | None:
-        if token_id in sequence.stop_token_ids:
+    def _stop_reason(self, sequence: Sequence) -> StopReason | None:
+        if sequence.matched_stop is not None:
             return "stop"
         if len(sequence.token_ids) >= sequence.params.max_tokens or sequence.num_tokens >= self.max_model_len:
             return "length"
@@ -323,6 +347,46 @@ class LLMEngine:
 
 
 _GENERATE_IDS = itertools.count()
+
+
+def one_each(params: SamplingParams) -> list[SamplingParams]:
+    """Give the settings of each of the `n` answers: answer i of a seeded request has the seed plus i."""
+    seeds = [params.seed if params.seed is None else (params.seed + i) % 2**63 for i in range(params.n)]
+    return [replace(params, n=1, seed=seed) for seed in seeds]
+
+
+def _bad_word_ids(tokenizer: Any, words: Iterable[str]) -> set[tuple[int, ...]]:
+    spelled = [prefix + word.lstrip() for word in words for prefix in ("", " ")]
+    return {tuple(ids) for text in spelled if (ids := tokenizer.encode(text, add_special_tokens=False))}
+
+
+def _keep_raw(logits: torch.Tensor, batch: list[Sequence]) -> dict[int, torch.Tensor]:
+    """Rows as the model computed them, for requests that want log-probabilities of those."""
+    wanted = [row for row, sequence in enumerate(batch) if sequence.params.logprobs is not None]
+    return {row: logits[row].clone() for row in wanted if batch[row].params.logprobs_mode == "raw"}
+
+
+def _note_logprobs(raw: dict[int, torch.Tensor], logits: torch.Tensor, batch: list[Sequence], token_ids: list[int]) -> None:
+    for row, sequence in enumerate(batch):
+        if sequence.params.logprobs is not None:
+            values = raw[row] if row in raw else logits[row] / (sequence.params.temperature or 1.0)
+            sequence.new_logprobs.append(token_logprobs(values, token_ids[row], sequence.params.logprobs))
+
+
+def _mask(logits: torch.Tensor, batch: list[Sequence]) -> dict[str, EngineError]:
+    """Apply each request's own rules, then the grammars, which win: bans that leave nothing do not count."""
+    without_bans = {
+        row: free
+        for row, sequence in enumerate(batch)
+        if sequence.rules is not None and (free := sequence.rules.apply(logits[row], sequence.token_ids)) is not None
+    }
+    errors = mask_logits(logits, batch)
+    stuck = [row for row in without_bans if batch[row].request_id not in errors and not logits[row].isfinite().any()]
+    for row in stuck:
+        freed = without_bans[row][None]
+        errors |= mask_logits(freed, [batch[row]])
+        logits[row] = freed[0]
+    return errors
 
 
 def _find_nan_rows(logits: torch.Tensor, batch: list[Sequence]) -> dict[str, EngineError]:

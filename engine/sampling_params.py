@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from .errors import InvalidRequestError
+
+LogprobsMode = Literal["raw", "processed"]
+MAX_N = 64
+MAX_LOGPROBS = 100
+MAX_STOP_STRINGS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +27,24 @@ class SamplingParams:
         seed: Seed of this request's own random stream, which does not depend on the batch; None draws one.
         stop_token_ids: Further ids that end the answer, beside the model's own.
         max_reasoning_tokens: Thinking is closed after this many tokens; None is no limit.
+        n: Answers to one prompt, up to `MAX_N`. With a seed, answer i is that of the seed plus i.
+        min_p: Keep tokens that are at least this share as likely as the likeliest, in [0, 1]; 0 keeps all.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens of prompt and output; above 0, 1 is none.
+        presence_penalty: Taken off the logits of tokens that the output has, -2 to 2.
+        frequency_penalty: The same once per occurrence, -2 to 2.
+        logit_bias: Added to the logits of these ids.
+        bad_words: Texts whose usual tokens may not be completed, with or without a space before them. Another spelling in tokens
+            may still get through.
+        min_tokens: Stop ids are held back for so many tokens.
+        ignore_eos: Stop ids are held back until `max_tokens`.
+        stop: Texts that end the answer; thinking is not searched. Not with a grammar, which says itself where the answer ends.
+        include_stop_in_output: Whether the stop text stays in the answer.
+        logprobs: Give the log-probability of each token and of this many likeliest ones; None gives none.
+        logprobs_mode: `raw`: of the model's own logits, as they were before penalties, masks and temperature. `processed`: of
+            what the token was drawn from, top-k, top-p and min-p aside.
+
+    A grammar wins over `logit_bias`, `bad_words`, `min_tokens` and `ignore_eos`: where they leave nothing that it allows, they do
+    not count, and a finished value ends the answer.
     """
 
     max_tokens: int = 1024
@@ -29,23 +54,62 @@ class SamplingParams:
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     max_reasoning_tokens: int | None = None
+    n: int = 1
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: tuple[str, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    include_stop_in_output: bool = False
+    logprobs: int | None = None
+    logprobs_mode: LogprobsMode = "raw"
 
     def __post_init__(self) -> None:
-        checks = {
-            "max_tokens": (_is_int(self.max_tokens) and self.max_tokens >= 1, "a whole number of at least 1"),
-            "temperature": (_is_number(self.temperature) and self.temperature >= 0, "a finite number, not negative"),
-            "top_p": (_is_number(self.top_p) and 0 < self.top_p <= 1, "in (0, 1]"),
-            "top_k": (_is_int(self.top_k) and self.top_k >= 0, "a whole number, 0 for no limit"),
-            "seed": (self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**63), "a whole number from 0 to 2**63 - 1"),
-            "stop_token_ids": (all(_is_int(i) and i >= 0 for i in self.stop_token_ids), "token ids"),
-            "max_reasoning_tokens": (
-                self.max_reasoning_tokens is None or (_is_int(self.max_reasoning_tokens) and self.max_reasoning_tokens >= 0),
-                "a whole number of at least 0, or None",
-            ),
-        }
-        for name, (is_right, wanted) in checks.items():
+        for name, is_right, wanted in (*self._length_checks(), *self._choice_checks(), *self._logit_checks()):
             if not is_right:
                 raise InvalidRequestError(f"{name} must be {wanted}, not {getattr(self, name)!r}", param=name)
+        if self.min_tokens > self.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens {self.min_tokens} is more than max_tokens {self.max_tokens}", param="min_tokens"
+            )
+
+    def _length_checks(self) -> Iterator[tuple[str, bool, str]]:
+        yield "max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "a whole number of at least 1"
+        yield "min_tokens", _is_int(self.min_tokens) and self.min_tokens >= 0, "a whole number of at least 0"
+        budget = self.max_reasoning_tokens
+        yield "max_reasoning_tokens", budget is None or (_is_int(budget) and budget >= 0), "a whole number of at least 0, or None"
+        yield "stop_token_ids", all(_is_int(i) and i >= 0 for i in self.stop_token_ids), "token ids"
+        yield "ignore_eos", isinstance(self.ignore_eos, bool), "a bool"
+        yield "stop", _are_texts(self.stop) and len(self.stop) <= MAX_STOP_STRINGS, f"up to {MAX_STOP_STRINGS} texts, none empty"
+        yield "include_stop_in_output", isinstance(self.include_stop_in_output, bool), "a bool"
+
+    def _choice_checks(self) -> Iterator[tuple[str, bool, str]]:
+        yield "temperature", _is_number(self.temperature) and self.temperature >= 0, "a finite number, not negative"
+        yield "top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "in (0, 1]"
+        yield "min_p", _is_number(self.min_p) and 0 <= self.min_p <= 1, "in [0, 1]"
+        yield "top_k", _is_int(self.top_k) and self.top_k >= 0, "a whole number, 0 for no limit"
+        yield "seed", self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**63), "a whole number from 0 to 2**63 - 1"
+        yield "n", _is_int(self.n) and 1 <= self.n <= MAX_N, f"a whole number from 1 to {MAX_N}"
+
+    def _logit_checks(self) -> Iterator[tuple[str, bool, str]]:
+        yield "repetition_penalty", _is_number(self.repetition_penalty) and self.repetition_penalty > 0, "a number above 0"
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            yield name, _is_number(value) and -2 <= value <= 2, "from -2 to 2"
+        is_bias = all(_is_int(i) and i >= 0 and _is_number(value) for i, value in self.logit_bias.items())
+        yield "logit_bias", is_bias, "finite numbers by token id"
+        yield "bad_words", _are_texts(self.bad_words), "texts, none empty"
+        most = f"a whole number from 0 to {MAX_LOGPROBS}, or None"
+        yield "logprobs", self.logprobs is None or (_is_int(self.logprobs) and 0 <= self.logprobs <= MAX_LOGPROBS), most
+        yield "logprobs_mode", self.logprobs_mode in get_args(LogprobsMode), "raw or processed"
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(text, str) and text for text in value)
 
 
 def _is_int(value: object) -> bool:

@@ -15,7 +15,10 @@ from reasoning_parsers import ReasoningGate
 from .detokenizer import IncrementalDetokenizer, TokenDecoder
 from .errors import EngineError
 from .grammar import CompiledGrammar, GrammarSpec, Matcher
+from .logit_rules import LogitRules
+from .logprobs import TokenLogprobs
 from .sampling_params import SamplingParams
+from .stop import StopStringFilter
 
 StopReason = Literal["stop", "length", "abort", "error"]
 
@@ -46,6 +49,8 @@ class RequestOutput:
         reasoning_ended: Whether the thinking is over; None while that is not known.
         is_constrained: Whether the request has a grammar.
         unenforced: JSON pointers of schema keywords that the masks did not enforce.
+        matched_stop: The stop id or stop string that ended the answer.
+        new_logprobs: One per id of `new_token_ids`, where the request asked for them.
         so_far: Everything up to this step, for `token_ids`, `reasoning` and `content`.
     """
 
@@ -61,6 +66,8 @@ class RequestOutput:
     reasoning_ended: bool | None
     is_constrained: bool
     unenforced: tuple[str, ...]
+    matched_stop: int | str | None
+    new_logprobs: list[TokenLogprobs]
     so_far: SoFar = field(repr=False)
 
     @property
@@ -102,12 +109,15 @@ class Sequence:
         tokenizer: TokenDecoder,
         stop_token_ids: frozenset[int],
         spec: GrammarSpec | None,
+        rules: LogitRules | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = prompt_token_ids
         self.params = params
         self.gate = gate
         self.spec = spec
+        self.rules = rules
+        self.new_logprobs: list[TokenLogprobs] = []
         self.stop_token_ids = stop_token_ids
         self.token_ids: list[int] = []
         self.status = SequenceStatus.WAITING
@@ -121,12 +131,20 @@ class Sequence:
         self.generator = torch.Generator().manual_seed(
             params.seed if params.seed is not None else int(torch.randint(2**62, ()).item())
         )
-        self._text = _SplitText(gate, tokenizer, stop_token_ids)
+        stops = StopStringFilter(params.stop, keep=params.include_stop_in_output) if params.stop else None
+        self._text = _SplitText(gate, tokenizer, stop_token_ids, stops)
 
     @property
     def is_constrained(self) -> bool:
         """Whether the request has a grammar, compiled or not."""
         return self.spec is not None
+
+    @property
+    def matched_stop(self) -> int | str | None:
+        """The stop id or the stop string that ends the answer, once it is there."""
+        if self.token_ids and self.token_ids[-1] in self.stop_token_ids:
+            return self.token_ids[-1]
+        return self._text.content.matched_stop
 
     @property
     def num_tokens(self) -> int:
@@ -158,6 +176,7 @@ class Sequence:
     def take_output(self, new_token_ids: list[int]) -> RequestOutput:
         """Make the output of this step; the deltas are handed out once."""
         reasoning_delta, content_delta = self._text.take()
+        new_logprobs, self.new_logprobs = self.new_logprobs, []
         return RequestOutput(
             request_id=self.request_id,
             prompt_token_ids=self.prompt_token_ids,
@@ -171,6 +190,8 @@ class Sequence:
             reasoning_ended=self.gate.reasoning_ended,
             is_constrained=self.is_constrained,
             unenforced=self.spec.unenforced if self.spec is not None else (),
+            matched_stop=self.matched_stop if self.stop_reason == "stop" else None,
+            new_logprobs=new_logprobs,
             so_far=SoFar(
                 self.token_ids,
                 len(self.token_ids),
@@ -185,14 +206,26 @@ class Sequence:
 @dataclass(slots=True)
 class _Channel:
     detokenizer: IncrementalDetokenizer
+    stops: StopStringFilter | None = None
     pieces: list[str] = field(default_factory=list)
     num_taken: int = 0
     # Index after the last generated token that was looked at.
     num_seen: int = 0
 
+    @property
+    def matched_stop(self) -> str | None:
+        return self.stops.matched if self.stops is not None else None
+
     def add(self, piece: str) -> None:
+        if self.stops is not None:
+            piece = self.stops.feed(piece)
         if piece:
             self.pieces.append(piece)
+
+    def flush(self) -> None:
+        self.add(self.detokenizer.flush())
+        if self.stops is not None and (held := self.stops.flush()):
+            self.pieces.append(held)
 
     def take(self) -> str:
         delta = "".join(self.pieces[self.num_taken :])
@@ -203,9 +236,11 @@ class _Channel:
 class _SplitText:
     """Text of a sequence by channel, as the gate says; markers and stop ids go to neither."""
 
-    def __init__(self, gate: ReasoningGate, tokenizer: TokenDecoder, stop_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, gate: ReasoningGate, tokenizer: TokenDecoder, stop_token_ids: frozenset[int], stops: StopStringFilter | None
+    ) -> None:
         self.reasoning = _Channel(IncrementalDetokenizer(tokenizer))
-        self.content = _Channel(IncrementalDetokenizer(tokenizer))
+        self.content = _Channel(IncrementalDetokenizer(tokenizer), stops)
         self._gate = gate
         self._stop_token_ids = stop_token_ids
 
@@ -221,7 +256,7 @@ class _SplitText:
         if self._gate.is_thinking:
             self._extend(self.reasoning, token_ids, self._gate.reasoning_span[0], len(token_ids))
         for channel in (self.reasoning, self.content):
-            channel.add(channel.detokenizer.flush())
+            channel.flush()
 
     def take(self) -> tuple[str, str]:
         """Give the deltas of both channels, once."""

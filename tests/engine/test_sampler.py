@@ -24,10 +24,10 @@ def make_row(seed: int = 0, **options: float) -> Row:
 
 
 def draw(logits: torch.Tensor, rows: list[Row]) -> list[int]:
-    return sample(logits, rows)  # type: ignore[arg-type]
+    return sample(logits, rows)
 
 
-def reference_support(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> set[int]:
+def reference_support(logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float = 0.0) -> set[int]:
     order = np.argsort(-logits, kind="stable")
     order = order[:top_k] if top_k else order
     weights = np.exp((logits[order] - logits[order].max()) / temperature)
@@ -39,7 +39,7 @@ def reference_support(logits: np.ndarray, temperature: float, top_k: int, top_p:
             break
         kept.append((int(token_id), weight))
         reached += weight
-    return {token_id for token_id, weight in kept if weight > 0}
+    return {token_id for token_id, weight in kept if weight > 0 and weight >= min_p * weights[0]}
 
 
 def test_greedy_takes_the_largest() -> None:
@@ -48,13 +48,22 @@ def test_greedy_takes_the_largest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("top_k", "top_p", "temperature"), [(0, 1.0, 1.0), (3, 1.0, 0.7), (0, 0.6, 1.0), (4, 0.5, 2.0), (1, 0.01, 1.0)]
+    ("top_k", "top_p", "temperature", "min_p"),
+    [
+        (0, 1.0, 1.0, 0.0),
+        (3, 1.0, 0.7, 0.0),
+        (0, 0.6, 1.0, 0.0),
+        (4, 0.5, 2.0, 0.0),
+        (1, 0.01, 1.0, 0.0),
+        (0, 1.0, 1.0, 0.5),
+        (0, 0.9, 0.5, 1.0),
+    ],
 )
-def test_sampling_stays_in_the_support_and_reaches_all_of_it(top_k: int, top_p: float, temperature: float) -> None:
+def test_sampling_stays_in_the_support_and_reaches_all_of_it(top_k: int, top_p: float, temperature: float, min_p: float) -> None:
     logits = torch.tensor([[1.0, 0.5, 0.2, 0.9, float("-inf"), -0.3, 0.1]])
-    row = make_row(temperature=temperature, top_k=top_k, top_p=top_p)
+    row = make_row(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     drawn = {draw(logits, [row])[0] for _ in range(600)}
-    assert drawn == reference_support(logits[0].numpy(), temperature, top_k, top_p)
+    assert drawn == reference_support(logits[0].numpy(), temperature, top_k, top_p, min_p)
 
 
 def test_sampling_follows_the_distribution() -> None:
@@ -116,3 +125,17 @@ def test_number_beyond_floats_is_refused() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         SamplingParams(temperature=10**400)
     assert caught.value.param == "temperature"
+
+
+@pytest.mark.parametrize(
+    "options", [{"top_p": 0.9}, {"top_p": 0.9999}, {"top_k": 7}, {"top_k": 3000}, {"min_p": 0.3}, {"min_p": 1e-9}],
+    ids=["p", "wide-p", "k", "wide-k", "min-p", "wide-min-p"],
+)  # fmt: skip
+def test_large_vocabulary_gives_the_tokens_of_a_whole_sort(options: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(3, 5000)
+    rows = [make_row(seed, temperature=1.5, **options) for seed in range(3)]
+    few = [draw(logits, rows) for _ in range(20)]
+    monkeypatch.setattr("engine.sampler.NUM_CANDIDATES", 5000)
+    rows = [make_row(seed, temperature=1.5, **options) for seed in range(3)]
+    assert [draw(logits, rows) for _ in range(20)] == few
