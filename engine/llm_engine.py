@@ -29,7 +29,7 @@ from .logprobs import token_logprobs
 from .mask import mask_logits
 from .model_loader import LoadedModel, load_model
 from .model_runner import ModelRunner
-from .sampler import sample
+from .sampler import RowDraw, sample
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
 from .sequence import RequestOutput, Sequence, StopReason
@@ -309,7 +309,8 @@ class LLMEngine:
             # These rows have no token; their sequences end below, whatever is drawn here.
             logits = logits.nan_to_num(nan=0.0, neginf=torch.finfo(logits.dtype).min)
         forced = [sequence.gate.forced_token_id() for sequence in batch]
-        return [drawn if wanted is None else wanted for drawn, wanted in zip(sample(logits, batch), forced, strict=True)]
+        drawn = sample(logits, [RowDraw(sequence.params, sequence.seed, len(sequence.token_ids)) for sequence in batch])
+        return [free if wanted is None else wanted for free, wanted in zip(drawn, forced, strict=True)]
 
     def _advance(self, sequence: Sequence, token_id: int, error: EngineError | None) -> RequestOutput:
         if error is not None:

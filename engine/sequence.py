@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple
-
-import torch
 
 from reasoning_parsers import ReasoningGate
 
@@ -128,9 +127,7 @@ class Sequence:
         self.grammar_future: Future[CompiledGrammar] | None = None
         self.matcher: Matcher | None = None
         self.added_at = time.monotonic()
-        self.generator = torch.Generator().manual_seed(
-            params.seed if params.seed is not None else int(torch.randint(2**62, ()).item())
-        )
+        self.seed = params.seed if params.seed is not None else secrets.randbits(63)
         stops = StopStringFilter(params.stop, keep=params.include_stop_in_output) if params.stop else None
         self._text = _SplitText(gate, tokenizer, stop_token_ids, stops)
 

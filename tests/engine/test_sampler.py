@@ -9,22 +9,28 @@ import pytest
 import torch
 
 from engine import InvalidRequestError, SamplingParams
-from engine.sampler import sample
+from engine.random_stream import uniform
+from engine.sampler import RowDraw, sample
 
 
 @dataclass
 class Row:
+    """A request whose every draw is one position further on."""
+
     params: SamplingParams
-    generator: torch.Generator
+    seed: int
+    position: int = 0
 
 
 def make_row(seed: int = 0, **options: float) -> Row:
-    params = SamplingParams(seed=seed, **options)  # type: ignore[arg-type]
-    return Row(params, torch.Generator().manual_seed(seed))
+    return Row(SamplingParams(seed=seed, **options), seed)  # type: ignore[arg-type]
 
 
 def draw(logits: torch.Tensor, rows: list[Row]) -> list[int]:
-    return sample(logits, rows)
+    chosen = sample(logits, [RowDraw(row.params, row.seed, row.position) for row in rows])
+    for row in rows:
+        row.position += 1
+    return chosen
 
 
 def reference_support(logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float = 0.0) -> set[int]:
@@ -139,3 +145,19 @@ def test_large_vocabulary_gives_the_tokens_of_a_whole_sort(options: dict[str, fl
     monkeypatch.setattr("engine.sampler.NUM_CANDIDATES", 5000)
     rows = [make_row(seed, temperature=1.5, **options) for seed in range(3)]
     assert [draw(logits, rows) for _ in range(20)] == few
+
+
+def test_uniform_numbers_are_uniform_and_unrelated() -> None:
+    drawn = np.array([[uniform(seed, position) for position in range(2000)] for seed in range(4)])
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    assert np.abs(np.histogram(drawn, bins=10, range=(0, 1))[0] / drawn.size - 0.1).max() < 0.012
+    correlations = np.corrcoef([*drawn, drawn[0][::-1], np.roll(drawn[1], 1)])
+    assert np.abs(correlations - np.eye(6)).max() < 0.08
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"), [(1, 16294208416658607535), (2, 7960286522194355700), (3, 487617019471545679)], ids=["1", "2", "3"]
+)
+def test_uniform_numbers_are_splitmix64(index: int, expected: int) -> None:
+    """The published first outputs of SplitMix64 from the state 0, which is also what the seed 0 is mixed to."""
+    assert uniform(0, index - 1) == (expected >> 11) / 2**53

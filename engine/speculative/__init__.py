@@ -1,0 +1,8 @@
+"""Drafts: tokens that are likely to come, verified by the model in one pass, so that they never change what comes out."""
+
+from __future__ import annotations
+
+from .drafter import Drafter
+from .ngram import NgramIndex
+
+__all__ = ["Drafter", "NgramIndex"]
