@@ -6,6 +6,18 @@ from dataclasses import dataclass
 
 from .errors import InvalidRequestError
 
+_COUNTS = (
+    "max_num_seqs",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "kv_cache_bytes",
+    "kv_block_size",
+    "max_queue",
+    "grammar_workers",
+    "grammar_cache_bytes",
+    "num_threads",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
@@ -18,6 +30,11 @@ class EngineConfig:
             bfloat16 logits depend on the batch they were computed in.
         max_num_seqs: Sequences in one batch, at least 1.
         max_model_len: Longest prompt plus answer in tokens; None takes what the model declares.
+        max_num_batched_tokens: Tokens computed in one step, more than `max_num_seqs`; a longer prompt is computed in pieces.
+        kv_cache_bytes: Size of the KV cache; None takes what `max_num_seqs` sequences of full length need, within a quarter of
+            the free memory on the CPU and nine tenths on CUDA.
+        kv_block_size: Tokens of a block of the KV cache; only full blocks are shared.
+        prefix_caching: Whether requests with the same beginning share its keys and values.
         max_queue: Requests that may wait (for a grammar or a batch slot) before new ones are refused as busy.
         family: Name of the reasoning family, `auto`, or `none` for a model that does not think.
         grammar_workers: Threads that compile grammars; None takes half of the cores, as the scheduler needs its share.
@@ -31,6 +48,10 @@ class EngineConfig:
     dtype: str = "auto"
     max_num_seqs: int = 16
     max_model_len: int | None = None
+    max_num_batched_tokens: int = 1024
+    kv_cache_bytes: int | None = None
+    kv_block_size: int = 16
+    prefix_caching: bool = True
     max_queue: int = 256
     family: str = "auto"
     grammar_workers: int | None = None
@@ -39,10 +60,15 @@ class EngineConfig:
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_queue", "max_model_len", "grammar_workers", "grammar_cache_bytes", "num_threads"):
+        for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, not {value}", param=name)
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise InvalidRequestError(
+                f"max_num_batched_tokens must be more than max_num_seqs ({self.max_num_seqs}), not {self.max_num_batched_tokens}",
+                param="max_num_batched_tokens",
+            )
         if self.grammar_timeout_s <= 0:
             raise InvalidRequestError(
                 f"grammar_timeout_s must be positive, not {self.grammar_timeout_s}", param="grammar_timeout_s"

@@ -1,168 +1,237 @@
-"""Keys and values of all running sequences.
+"""Keys and values of all running sequences, in blocks.
 
-`KVCache` is what the engine needs of a cache: say whether a sequence fits, hold it, and give transformers a view for one forward
-pass. `DenseKVCache` is the simple one: a slot per sequence, one tensor per layer, grown as answers grow. A paged cache
-implements the same verbs over blocks.
+`KVCache` is what the scheduler needs of a cache; `PagedKVCache` holds a sequence in blocks of a few tokens, listed in its
+`BlockTable`. Full blocks are named by a digest of their ids and of everything before them, so that a later sequence with the
+same beginning shares them. They are never written again, hence sharing needs no copies; and they hold keys and values only,
+so requests with different grammars share them safely. How the tensors are read is `attention.py`'s matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+import logging
+from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
 
-INITIAL_LENGTH = 256
+from .block_pool import ROOT_DIGEST, BlockPool, block_digest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """A sequence's blocks in order; kept by the cache alone.
+
+    Attributes:
+        block_ids: Blocks of the sequence's positions, `block_size` each.
+        digests: Digests of the first full blocks, as far as they were needed.
+        num_published: Blocks at the head whose contents the pool knows.
+    """
+
+    block_ids: list[int] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    num_published: int = 0
 
 
 class CachedSequence(Protocol):
     """What the cache and the model runner need of a sequence."""
 
-    slot: int | None
+    blocks: BlockTable
     num_cached_tokens: int
 
-    def pending_token_ids(self) -> list[int]:
-        """Give the ids whose keys and values are not in the cache yet."""
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and generated tokens."""
+        ...
+
+    def token_ids_between(self, start: int, stop: int) -> list[int]:
+        """Give the ids at positions `start` to `stop - 1`, prompt and generated alike."""
         ...
 
 
 class KVCache(Protocol):
-    """What the scheduler and the model runner need of a cache."""
+    """What the scheduler needs of a cache."""
 
     def can_allocate(self, sequence: CachedSequence) -> bool:
-        """Whether a waiting sequence could be held now; does not change state."""
+        """Whether all tokens of a waiting sequence could be held now; does not change state."""
         ...
 
     def allocate(self, sequence: CachedSequence) -> None:
-        """Hold a sequence; ask `can_allocate` first."""
+        """Begin to hold a sequence; sets `num_cached_tokens` to what the cache knows of it already."""
         ...
 
-    def free(self, sequence: CachedSequence) -> None:
-        """Let a sequence go; its memory is used again."""
+    def reserve(self, sequence: CachedSequence, num_tokens: int) -> bool:
+        """Make room for the next `num_tokens` positions; False, with the state as before, if there is none."""
         ...
 
-    def view(self, sequences: Sequence[CachedSequence], query_length: int) -> Cache:
-        """Give transformers' cache object for one forward pass of `query_length` new tokens per sequence."""
+    def publish(self, sequence: CachedSequence) -> None:
+        """Let later sequences share the full blocks; their tokens are final."""
+        ...
+
+    def truncate(self, sequence: CachedSequence, num_tokens: int) -> None:
+        """Forget all but the first `num_tokens` positions, none of which was published."""
+        ...
+
+    def free(self, sequence: CachedSequence, *, is_sound: bool = True) -> None:
+        """Let a sequence go; `is_sound` False also wipes what it computed. Freeing it twice does nothing more."""
+        ...
+
+    def check_idle(self) -> None:
+        """Say so loudly, and mend it, if blocks are held although no sequence runs."""
         ...
 
 
 @dataclass(slots=True)
-class _Batch:
-    """Rows of the current forward pass: `slots` int64 `(rows,)`, `positions` int64 `(rows, query_length)`."""
+class LayerPages:
+    """Keys and values of one layer, each `(num_blocks, block_size, num_kv_heads, head_dim)`; made at the first write."""
 
-    slots: torch.Tensor
-    positions: torch.Tensor
-    kv_length: int
-    start: int
-    # Set when the slots are the first `contiguous` ones in order: a view serves, no gather.
-    contiguous: int | None
+    keys: torch.Tensor | None = None
+    values: torch.Tensor | None = None
 
 
-class _SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer, `(slots, heads, length, head_dim)`, grown by doubling."""
-
-    is_sliding = False
-
-    def __init__(self, owner: DenseKVCache) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._owner = owner
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.keys = self._room(key_states, None)
-        self.values = self._room(value_states, None)
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.keys is None or self.values is None:
-            self.lazy_initialization(key_states, value_states)
-        elif self.keys.shape[2] < self._owner.length:
-            self.keys = self._room(key_states, self.keys)
-            self.values = self._room(value_states, self.values)
-        assert self.keys is not None
-        assert self.values is not None
-        return self._write(self.keys, key_states), self._write(self.values, value_states)
-
-    def _room(self, states: torch.Tensor, old: torch.Tensor | None) -> torch.Tensor:
-        shape = (self._owner.num_slots, states.shape[1], self._owner.length, states.shape[3])
-        room = torch.zeros(shape, dtype=states.dtype, device=states.device)
-        if old is not None:
-            room[:, :, : old.shape[2]] = old
-        return room
-
-    def _write(self, store: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        batch = self._owner.batch
-        # Two index tensors with a slice between them put the indexed dimensions first: (rows, query, heads, head_dim).
-        store[batch.slots[:, None], :, batch.positions] = states.transpose(1, 2)
-        if batch.contiguous is not None:
-            return store[: batch.contiguous, :, : batch.kv_length]
-        return store[batch.slots, :, : batch.kv_length]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._owner.batch.start + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self._owner.batch.start
-
-    def get_max_length(self) -> int:
-        return self._owner.max_length
-
-
-class DenseKVCache:
-    """One slot of at most `max_length` tokens per running sequence.
+class PagedKVCache:
+    """Blocks of `block_size` tokens, shared between sequences with the same beginning.
 
     Args:
         num_layers: Layers of the model.
-        num_slots: Sequences that can be held.
-        max_length: Tokens a sequence can have.
+        num_blocks: Blocks there are, for all sequences together.
+        block_size: Tokens of a block.
         device: Where the model computes.
+        prefix_caching: Whether sequences share blocks.
     """
 
-    def __init__(self, *, num_layers: int, num_slots: int, max_length: int, device: torch.device) -> None:
-        self.num_slots = num_slots
-        self.max_length = max_length
-        self.length = min(INITIAL_LENGTH, max_length)
+    def __init__(
+        self, *, num_layers: int, num_blocks: int, block_size: int, device: torch.device, prefix_caching: bool = True
+    ) -> None:
+        self.block_size = block_size
+        self.layers = [LayerPages() for _ in range(num_layers)]
+        self.num_prefix_hit_tokens = 0
         self._device = device
-        self._free = list(range(num_slots))
-        empty = torch.zeros(0, dtype=torch.int64, device=device)
-        self.batch = _Batch(empty, empty, 0, 0, None)
-        self._cache = Cache(layers=[_SlotLayer(self) for _ in range(num_layers)])
+        self._prefix_caching = prefix_caching
+        self._pool = BlockPool(num_blocks)
 
     @property
-    def num_free_slots(self) -> int:
-        """Slots that hold no sequence."""
-        return len(self._free)
+    def num_blocks(self) -> int:
+        """Blocks there are."""
+        return self._pool.num_blocks
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that no sequence holds, whether or not they still contain a known prefix."""
+        return self._pool.num_free
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that all sequences together can have."""
+        return self.num_blocks * self.block_size
 
     def can_allocate(self, sequence: CachedSequence) -> bool:
-        """Whether a slot is free."""
-        return bool(self._free)
+        """Whether all its tokens, and the one after them, fit beside what is held now."""
+        known = self._find_prefix(sequence)
+        num_revived = sum(self._pool.is_free(block_id) for block_id in known)
+        num_new = self._num_blocks_for(sequence.num_tokens + 1) - len(known)
+        return num_new + num_revived <= self._pool.num_free
 
     def allocate(self, sequence: CachedSequence) -> None:
-        """Take the lowest free slot, which keeps batches contiguous."""
-        slot = min(self._free)
-        self._free.remove(slot)
-        sequence.slot = slot
+        """Take over the known blocks of its beginning; the rest is reserved step by step."""
+        known = self._find_prefix(sequence)
+        self._pool.share(known)
+        sequence.blocks.block_ids = known
+        sequence.blocks.num_published = len(known)
+        sequence.num_cached_tokens = len(known) * self.block_size
+        self.num_prefix_hit_tokens += sequence.num_cached_tokens
+
+    def reserve(self, sequence: CachedSequence, num_tokens: int) -> bool:
+        """Take the blocks that the next `num_tokens` positions need."""
+        num_missing = self._num_blocks_for(sequence.num_cached_tokens + num_tokens) - len(sequence.blocks.block_ids)
+        if num_missing > self._pool.num_free:
+            return False
+        if num_missing > 0:
+            sequence.blocks.block_ids += self._pool.take(num_missing)
+        return True
+
+    def publish(self, sequence: CachedSequence) -> None:
+        """Name the blocks that became full since the last call."""
+        num_full = sequence.num_cached_tokens // self.block_size
+        table = sequence.blocks
+        if not self._prefix_caching or num_full <= table.num_published:
+            return
+        self._extend_digests(sequence, num_full)
+        for index in range(table.num_published, num_full):
+            self._pool.publish(table.block_ids[index], table.digests[index])
+        table.num_published = num_full
+
+    def truncate(self, sequence: CachedSequence, num_tokens: int) -> None:
+        """Give back the blocks behind position `num_tokens`."""
+        table = sequence.blocks
+        num_kept = self._num_blocks_for(num_tokens)
+        assert table.num_published <= num_tokens // self.block_size, "published blocks are final"
+        sequence.num_cached_tokens = min(sequence.num_cached_tokens, num_tokens)
+        self._pool.release(table.block_ids[num_kept:])
+        del table.block_ids[num_kept:]
+        del table.digests[num_tokens // self.block_size :]
+
+    def free(self, sequence: CachedSequence, *, is_sound: bool = True) -> None:
+        """Give all blocks back. What an unsound sequence computed (NaN, half a step) is wiped and shared with nobody."""
+        block_ids = sequence.blocks.block_ids
+        freed = self._pool.release(block_ids)
+        if not is_sound:
+            for block_id in block_ids:
+                self._pool.forget(block_id)
+            self._wipe(freed)
+        sequence.blocks = BlockTable(digests=sequence.blocks.digests)
         sequence.num_cached_tokens = 0
 
-    def free(self, sequence: CachedSequence) -> None:
-        """Give the slot back; freeing a sequence that has none does nothing."""
-        if sequence.slot is not None:
-            self._free.append(sequence.slot)
-            sequence.slot = None
+    def check_idle(self) -> None:
+        """Take leaked blocks back; a leak is a bug, but not one that requests should die of."""
+        num_leaked = self.num_blocks - self.num_free_blocks
+        if num_leaked:
+            logger.error("%d blocks of the KV cache are held although nothing runs; please report this", num_leaked)
+            self._pool.reset()
 
-    def view(self, sequences: Sequence[CachedSequence], query_length: int) -> Cache:
-        """Point the cache at these sequences; the view is valid until the next call."""
-        slots = [sequence.slot for sequence in sequences]
-        starts = [sequence.num_cached_tokens for sequence in sequences]
-        kv_length = max(starts) + query_length
-        while self.length < kv_length:
-            self.length = min(2 * self.length, self.max_length)
-        slot_tensor = torch.tensor(slots, dtype=torch.int64, device=self._device)
-        start_tensor = torch.tensor(starts, dtype=torch.int64, device=self._device)
-        positions = start_tensor[:, None] + torch.arange(query_length, device=self._device)
-        contiguous = len(slots) if slots == list(range(len(slots))) else None
-        self.batch = _Batch(slot_tensor, positions, kv_length, max(starts), contiguous)
-        return self._cache
+    def pages(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> LayerPages:
+        """Give a layer's tensors; they are made on first use, for keys and values like these, `(tokens, heads, head_dim)`."""
+        pages = self.layers[layer]
+        if pages.keys is None:
+            pages.keys, pages.values = (
+                _zeros((self.num_blocks, self.block_size, *like.shape[1:]), like.dtype, self._device) for like in (keys, values)
+            )
+        return pages
+
+    def _find_prefix(self, sequence: CachedSequence) -> list[int]:
+        # One token at least is computed anew: its logits are wanted.
+        num_full = (sequence.num_tokens - 1) // self.block_size if self._prefix_caching else 0
+        known: list[int] = []
+        for index in range(num_full):
+            self._extend_digests(sequence, index + 1)
+            block_id = self._pool.find(sequence.blocks.digests[index])
+            if block_id is None:
+                break
+            known.append(block_id)
+        return known
+
+    def _extend_digests(self, sequence: CachedSequence, num_blocks: int) -> None:
+        digests = sequence.blocks.digests
+        for index in range(len(digests), num_blocks):
+            token_ids = sequence.token_ids_between(index * self.block_size, (index + 1) * self.block_size)
+            digests.append(block_digest(digests[-1] if digests else ROOT_DIGEST, token_ids))
+
+    def _num_blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _wipe(self, block_ids: list[int]) -> None:
+        # What is masked away is multiplied by zero, and zero times NaN is NaN.
+        for pages in self.layers:
+            if pages.keys is not None and pages.values is not None:
+                pages.keys[block_ids] = 0
+                pages.values[block_ids] = 0
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on the CPU the system backs a page with memory when it is first written, so that a large cache costs nothing."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

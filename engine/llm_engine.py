@@ -23,7 +23,8 @@ from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequ
 from .grammar import GrammarManager, GrammarSpec
 from .grammar.backends.xgrammar_backend import XGrammarBackend
 from .grammar.vocabulary import read_vocabulary
-from .kv_cache import DenseKVCache
+from .kv_cache import PagedKVCache
+from .kv_cache_size import plan_num_blocks
 from .logit_rules import LogitRules
 from .logprobs import token_logprobs
 from .mask import mask_logits
@@ -58,18 +59,19 @@ class LLMEngine:
         self._loaded = load_model(config)
         self._chat = ChatFormat(self._loaded.tokenizer, config.family)
         self._grammars = _make_grammars(config, self._loaded)
-        self._kv_cache = DenseKVCache(
+        self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
-            num_slots=config.max_num_seqs,
-            max_length=self._loaded.max_model_len,
+            num_blocks=plan_num_blocks(config, self._loaded),
+            block_size=config.kv_block_size,
             device=self._loaded.device,
+            prefix_caching=config.prefix_caching,
         )
         self._runner = ModelRunner(self._loaded, self._kv_cache)
-        self._runner.check_cache()
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,
             max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
             max_queue=config.max_queue,
             grammar_timeout_s=config.grammar_timeout_s,
         )
@@ -115,6 +117,7 @@ class LLMEngine:
         on_unknown: OnUnknown = "first_token",
         thinking: bool | None = None,
         tools_offered: bool = False,
+        priority: int = 0,
     ) -> None:
         """Admit a request; everything that can be wrong with it is said here, before anything is queued.
 
@@ -126,6 +129,7 @@ class LLMEngine:
             on_unknown: What to do when the prompt does not say whether thinking is under way.
             thinking: The request's own switch, where the prompt does not show it.
             tools_offered: Whether a tool call may end the thinking.
+            priority: Lower goes first; see `scheduler.PRIORITY_S`.
 
         Raises:
             InvalidRequestError: With the parameter's name.
@@ -170,30 +174,40 @@ class LLMEngine:
             params, prompt_ids, stop_token_ids=stop_ids, bad_word_ids=_bad_word_ids(self._loaded.tokenizer, params.bad_words)
         )
         sequence = Sequence(
-            request_id, prompt_ids, params, gate, self._loaded.tokenizer, stop_ids, grammar, None if rules.is_empty else rules
+            request_id,
+            prompt_ids,
+            params,
+            gate,
+            self._loaded.tokenizer,
+            stop_ids,
+            grammar,
+            None if rules.is_empty else rules,
+            priority=priority,
         )
         self._sequences[request_id] = sequence
         self._scheduler.add(sequence)
 
     def step(self) -> list[RequestOutput]:
-        """Run one scheduler step: one forward pass, one token for every running sequence.
+        """Run one scheduler step: one forward pass, one token for every sequence whose prompt is computed by then.
 
         Returns:
-            An output per sequence that got a token or ended; empty while all requests wait for their grammars.
+            An output per sequence that got a token or ended; empty while all requests wait for their grammars, and in a step
+            that computes pieces of prompts only.
         """
-        batch, failed = self._scheduler.schedule()
-        outputs = [self._retire(sequence) for sequence in failed]
-        if not batch:
+        step = self._scheduler.schedule()
+        outputs = [self._retire(sequence) for sequence in step.failed]
+        if not step.chunks:
             return outputs
+        batch = step.sampled
         try:
-            logits = self._runner.run(batch)
+            logits = self._runner.run(step.chunks)
             raw = _keep_raw(logits, batch)
             errors = _find_nan_rows(logits, batch) | _mask(logits, batch)
             token_ids = self._choose(logits, batch, errors)
             _note_logprobs(raw, logits, batch, token_ids)
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
-            return outputs + [self._fail(sequence, error) for sequence in batch]
+            return outputs + [self._fail(sequence, error) for sequence in step.batch]
         return outputs + [
             self._advance(sequence, token_id, errors.get(sequence.request_id))
             for sequence, token_id in zip(batch, token_ids, strict=True)
@@ -275,7 +289,7 @@ class LLMEngine:
     def _collect(self, finals: dict[str, RequestOutput]) -> None:
         outputs = self.step()
         finals |= {output.request_id: output for output in outputs if output.finished}
-        if not outputs:
+        if not outputs and self.is_idle():
             _pause()
 
     def _encode(self, prompt: str | SequenceOf[int]) -> list[int]:

@@ -1,15 +1,23 @@
-"""Run the model for one step and give each sequence's next-token logits."""
+"""Run the model for one step and give the logits that are wanted.
+
+Which way a model is run is chosen when it is loaded: the fastest one that computes what the model computes by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
+from .attention import Chunk
 from .errors import ModelLoadError
-from .kv_cache import CachedSequence, KVCache
+from .kv_cache import BlockTable, PagedKVCache
 from .model_loader import LoadedModel
+from .transformers_forward import Forward, PackedForward, PaddedForward
+
+logger = logging.getLogger(__name__)
 
 CHECK_LENGTH = 8
 CHECK_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 5e-2}
@@ -21,100 +29,86 @@ class _Probe:
     """A row that is no request."""
 
     token_ids: list[int]
-    num_given: int
-    slot: int | None = None
+    num_tokens: int
     num_cached_tokens: int = 0
+    blocks: BlockTable = field(default_factory=BlockTable)
 
-    def pending_token_ids(self) -> list[int]:
-        return self.token_ids[self.num_cached_tokens : self.num_given]
+    def token_ids_between(self, start: int, stop: int) -> list[int]:
+        return self.token_ids[start:stop]
 
 
 class ModelRunner:
-    """Runs transformers' own module over the engine's cache.
+    """Computes steps over the paged cache.
 
-    Sequences whose prompt is not computed yet are run one by one (their lengths differ); all others share one decode pass.
+    Args:
+        loaded: The model.
+        kv_cache: Empty; used by this runner alone.
+
+    Raises:
+        ModelLoadError: No way computes what the model computes by itself.
     """
 
-    def __init__(self, loaded: LoadedModel, kv_cache: KVCache) -> None:
+    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
         self._loaded = loaded
         self._kv_cache = kv_cache
+        self._forward = self._choose_forward()
 
     @torch.no_grad()
-    def run(self, sequences: Sequence[CachedSequence]) -> torch.Tensor:
-        """Compute all pending tokens of `sequences`.
+    def run(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        """Compute what is scheduled; the sequences' `num_cached_tokens` grow by it, drafts included.
 
         Returns:
-            float32 `(len(sequences), vocab_size)` on the model's device: logits of each sequence's next token.
+            float32 `(sum of num_logits, vocab_size)` on the model's device: the wanted logits of each chunk, in order.
         """
-        rows: dict[int, torch.Tensor] = {}
-        decoding: list[int] = []
-        for index, sequence in enumerate(sequences):
-            if len(sequence.pending_token_ids()) == 1 and sequence.num_cached_tokens:
-                decoding.append(index)
-            else:
-                rows[index] = self._forward([sequence])[0]
-        if decoding:
-            logits = self._forward([sequences[index] for index in decoding])
-            rows |= dict(zip(decoding, logits, strict=True))
-        return torch.stack([rows[index] for index in range(len(sequences))]).float()
+        logits = self._forward(list(chunks))
+        for chunk in chunks:
+            chunk.sequence.num_cached_tokens += chunk.num_query_tokens
+        return logits.float()
+
+    def _choose_forward(self) -> Forward:
+        """Compare every way with the model's own forward pass without a cache and take the first that agrees.
+
+        A model that none gets right is refused, not run. Costs a few small forward passes; leaves the cache empty.
+        """
+        complaints = []
+        for make in self._candidates():
+            try:
+                forward = make(self._loaded, self._kv_cache)
+                difference = self._difference(forward)
+            except Exception as error:  # models raise anything when they are given a cache that they do not know
+                complaints.append(f"{make.__name__}: {error!r}")
+                continue
+            if difference <= CHECK_TOLERANCE[self._loaded.model.dtype]:
+                logger.info("the model runs %s%s", forward.name, f" ({'; '.join(complaints)})" if complaints else "")
+                return forward
+            complaints.append(f"{forward.name}: other logits over the engine's cache than without it ({difference:.2g} off)")
+        raise ModelLoadError(f"the engine does not compute this model rightly: {'; '.join(complaints)}")
+
+    def _candidates(self) -> list[Callable[[LoadedModel, PagedKVCache], Forward]]:
+        return [PackedForward, PaddedForward]
 
     @torch.no_grad()
-    def check_cache(self) -> None:
-        """Compare logits over the cache, prompt and then token by token, with the model's own without a cache.
-
-        A model that the cache gets wrong is refused, not run. Costs a few small forward passes; leaves the cache empty.
-
-        Raises:
-            ModelLoadError: The logits differ, or the model does not run over this cache at all.
-        """
+    def _difference(self, forward: Forward) -> float:
+        """Give the largest difference of a logit, as a share of the largest one, over a prompt in pieces and token by token."""
         token_ids = [1 + index % (self._loaded.vocab_size - 1) for index in range(CHECK_LENGTH)]
         # A second, shorter row in the same batch makes lengths differ, as they do in real batches.
-        probes = [_Probe(token_ids[:-2], num_given=2), _Probe(token_ids, num_given=4)]
-        held: list[_Probe] = []
-        for probe in reversed(probes):
-            if self._kv_cache.can_allocate(probe):
-                self._kv_cache.allocate(probe)
-                held.insert(0, probe)
+        probes = [_Probe(token_ids[:-2], num_tokens=2), _Probe(token_ids, num_tokens=4)]
+        expected = self._loaded.model(input_ids=torch.tensor([token_ids], device=self._loaded.device), use_cache=False).logits[
+            0, -1
+        ]
+        held = probes[1:] if not self._kv_cache.reserve(probes[0], CHECK_LENGTH) else probes
         try:
-            model = self._loaded.model
-            expected = model(input_ids=torch.tensor([token_ids], device=self._loaded.device), use_cache=False).logits[0, -1]
-            logits = self.run(held)
-            for _ in range(CHECK_LENGTH - 4):
+            if not self._kv_cache.reserve(probes[1], CHECK_LENGTH):
+                raise MemoryError(f"the cache has no room for {CHECK_LENGTH} tokens")
+            logits = torch.empty(0)
+            while probes[1].num_cached_tokens < CHECK_LENGTH:
+                chunks = [Chunk(probe, probe.num_tokens - probe.num_cached_tokens) for probe in held]
+                logits = forward(chunks)
                 for probe in held:
-                    probe.num_given += 1
-                logits = self.run(held)
-        except Exception as error:  # models raise anything when they are given a cache that they do not know
-            raise ModelLoadError(f"this model does not run over the engine's cache: {error!r}") from error
+                    probe.num_cached_tokens = probe.num_tokens
+                    probe.num_tokens += 1
         finally:
-            for probe in held:
-                self._kv_cache.free(probe)
-        difference = float((expected.float() - logits[-1]).abs().max())
-        if not difference <= CHECK_TOLERANCE[model.dtype] * float(expected.abs().max()):
-            raise ModelLoadError(f"this model computes other logits over the engine's cache than without it ({difference:g} off)")
-
-    def _forward(self, sequences: Sequence[CachedSequence]) -> torch.Tensor:
-        device = self._loaded.device
-        pending = [sequence.pending_token_ids() for sequence in sequences]
-        length = len(pending[0])
-        starts = torch.tensor([sequence.num_cached_tokens for sequence in sequences], device=device)
-        positions = starts[:, None] + torch.arange(length, device=device)
-        cache = self._kv_cache.view(sequences, length)
-        output = self._loaded.model(
-            input_ids=torch.tensor(pending, device=device),
-            position_ids=positions,
-            attention_mask=self._attention_mask(positions, sequences),
-            use_cache=True,
-            logits_to_keep=1,
-            **{self._loaded.cache_argument: cache},
-        )
-        for sequence in sequences:
-            sequence.num_cached_tokens += length
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
-
-    def _attention_mask(self, positions: torch.Tensor, sequences: Sequence[CachedSequence]) -> torch.Tensor | None:
-        """Bool `(rows, 1, query, kv)`, True = visible; None where transformers' causal default is the same."""
-        if len(sequences) == 1:
-            return None
-        kv_length = int(max(sequence.num_cached_tokens for sequence in sequences)) + positions.shape[1]
-        return (torch.arange(kv_length, device=positions.device) <= positions[:, :, None])[:, None]
+            for probe in probes:
+                self._kv_cache.free(probe, is_sound=False)
+        difference = float((expected.float() - logits[-1].float()).abs().max() / expected.float().abs().max())
+        return difference if difference == difference else float("inf")

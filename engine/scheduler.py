@@ -1,35 +1,83 @@
-"""Which sequences run in the next step.
+"""Which sequences compute what in the next step.
 
-    add -> WAITING_FOR_GRAMMAR -> WAITING -> RUNNING -> FINISHED
-           (only with a grammar)
+    add -> WAITING_FOR_GRAMMAR -> WAITING <-> RUNNING -> FINISHED
+           (only with a grammar)   (preempted: back to its place)
 
-A sequence whose grammar is not compiled yet holds no batch slot and no cache, and nobody waits behind it; it keeps its place.
+A step has a budget of tokens. Sequences that decode are served first, what is left goes to prompts, in pieces where they are
+long, so that a long prompt holds up nobody's next token. A sequence whose grammar is not compiled yet is skipped: it holds no
+batch slot, no block and no budget, nobody waits behind it, and it keeps its place.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
+from bisect import insort
+from dataclasses import dataclass
 
+from .attention import Chunk
 from .errors import EngineBusyError, EngineError, GrammarCompileError
 from .grammar import GrammarManager
 from .kv_cache import KVCache
 from .sequence import Sequence, SequenceStatus
 
+PRIORITY_S = 30.0
+"""A request of priority 1 stands in the queue as if it had come this much later; so nobody can be overtaken for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledStep:
+    """What the next step computes.
+
+    Attributes:
+        chunks: What each sequence of the batch computes.
+        failed: Sequences that ended because their grammar failed.
+    """
+
+    chunks: list[Chunk]
+    failed: list[Sequence]
+    batch: list[Sequence]
+
+    @property
+    def sampled(self) -> list[Sequence]:
+        """Sequences that get a token in this step: those of which nothing is left to compute."""
+        return [sequence for sequence, chunk in zip(self.batch, self.chunks, strict=True) if chunk.num_logits]
+
 
 class Scheduler:
-    """Queues of sequences; owns their status, their cache slot and their wait for a grammar."""
+    """Queues of sequences; owns their status, their blocks and their wait for a grammar.
+
+    Args:
+        kv_cache: Holds the running sequences; one sequence of the model's full length fits.
+        grammars: Compiles in the background.
+        max_num_seqs: Sequences in one batch.
+        max_num_batched_tokens: Budget of a step; more than `max_num_seqs`, so that every decoding sequence gets its token.
+        max_queue: Sequences that may wait.
+        grammar_timeout_s: A sequence whose grammar is not compiled by then fails.
+    """
 
     def __init__(
-        self, kv_cache: KVCache, grammars: GrammarManager, *, max_num_seqs: int, max_queue: int, grammar_timeout_s: float
+        self,
+        kv_cache: KVCache,
+        grammars: GrammarManager,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_queue: int,
+        grammar_timeout_s: float,
     ) -> None:
         self._kv_cache = kv_cache
         self._grammars = grammars
         self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
         self._max_queue = max_queue
         self._grammar_timeout_s = grammar_timeout_s
-        # In order of arrival; a sequence that waits for its grammar stays where it is and is passed over.
+        # Both in the order of `_place`; the running ones that stand last are preempted first.
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
+        self._places: dict[str, tuple[float, int]] = {}
+        self._arrivals = itertools.count()
+        self.num_preemptions = 0
 
     @property
     def num_waiting(self) -> int:
@@ -55,29 +103,22 @@ class Scheduler:
         if sequence.spec is not None:
             sequence.grammar_future = self._grammars.request(sequence.spec)
             sequence.status = SequenceStatus.WAITING_FOR_GRAMMAR
-        self._waiting.append(sequence)
+        place = sequence.added_at + PRIORITY_S * sequence.priority
+        self._places[sequence.request_id] = (place, next(self._arrivals))
+        insort(self._waiting, sequence, key=self._place)
 
-    def schedule(self) -> tuple[list[Sequence], list[Sequence]]:
-        """Choose the next batch; never blocks.
-
-        Returns:
-            The sequences to run, and those that ended because their grammar failed.
-        """
-        failed: list[Sequence] = []
-        still_waiting: list[Sequence] = []
-        for sequence in self._waiting:
-            if sequence.status is SequenceStatus.WAITING_FOR_GRAMMAR:
-                self._poll_grammar(sequence)
-            if sequence.status is SequenceStatus.FINISHED:
-                failed.append(sequence)
-            elif sequence.status is SequenceStatus.WAITING and self._has_room_for(sequence):
-                self._kv_cache.allocate(sequence)
-                sequence.status = SequenceStatus.RUNNING
-                self._running.append(sequence)
-            else:
-                still_waiting.append(sequence)
-        self._waiting = still_waiting
-        return list(self._running), failed
+    def schedule(self) -> ScheduledStep:
+        """Choose what the next step computes, and hold the blocks for it; never blocks."""
+        for sequence in self._running:
+            self._kv_cache.publish(sequence)
+        chunks: dict[str, Chunk] = {}
+        num_preempted = self._schedule_running(chunks)
+        # After a preemption nobody comes in: it would take the blocks that were just made free.
+        failed = self._schedule_waiting(chunks, may_start=not num_preempted)
+        if not self._running:
+            self._kv_cache.check_idle()
+        batch = [sequence for sequence in self._running if sequence.request_id in chunks]
+        return ScheduledStep([chunks[sequence.request_id] for sequence in batch], failed, batch)
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out of its queue and give back what it holds."""
@@ -85,11 +126,72 @@ class Scheduler:
             self._running.remove(sequence)
         if sequence in self._waiting:
             self._waiting.remove(sequence)
-        self._kv_cache.free(sequence)
+        self._places.pop(sequence.request_id, None)
+        self._kv_cache.free(sequence, is_sound=sequence.error is None)
         self._release_grammar(sequence)
 
-    def _has_room_for(self, sequence: Sequence) -> bool:
-        return len(self._running) < self._max_num_seqs and self._kv_cache.can_allocate(sequence)
+    def _place(self, sequence: Sequence) -> tuple[float, int]:
+        return self._places[sequence.request_id]
+
+    def _schedule_running(self, chunks: dict[str, Chunk]) -> int:
+        """Schedule what runs already, the first ones first; give the number of sequences that had to make room."""
+        spare = self._max_num_batched_tokens - sum(sequence.num_pending_tokens == 1 for sequence in self._running)
+        num_preempted = 0
+        for sequence in list(self._running):
+            if sequence.status is not SequenceStatus.RUNNING:
+                break  # it made room for one before it, and so did all behind it
+            is_decoding = sequence.num_pending_tokens == 1
+            num_tokens = 1 if is_decoding else min(sequence.num_pending_tokens, spare)
+            while num_tokens and not self._kv_cache.reserve(sequence, num_tokens):
+                num_preempted += 1
+                if self._preempt_last() is sequence:
+                    return num_preempted
+            if num_tokens:
+                spare -= 0 if is_decoding else num_tokens
+                chunks[sequence.request_id] = _chunk(sequence, num_tokens)
+        return num_preempted
+
+    def _schedule_waiting(self, chunks: dict[str, Chunk], *, may_start: bool) -> list[Sequence]:
+        """Let sequences in, in order; those whose grammar compiles are skipped. Gives those whose grammar failed."""
+        spare = self._max_num_batched_tokens - sum(chunk.num_query_tokens for chunk in chunks.values())
+        failed: list[Sequence] = []
+        skipped: list[Sequence] = []
+        for sequence in self._waiting:
+            if sequence.status is SequenceStatus.WAITING_FOR_GRAMMAR:
+                self._poll_grammar(sequence)
+            if sequence.status is SequenceStatus.FINISHED:
+                failed.append(sequence)
+            elif sequence.status is SequenceStatus.WAITING_FOR_GRAMMAR:
+                skipped.append(sequence)
+            elif may_start and spare > 0 and self._start(sequence):
+                num_tokens = min(sequence.num_pending_tokens, spare)
+                spare -= num_tokens
+                chunks[sequence.request_id] = _chunk(sequence, num_tokens)
+            else:
+                may_start = False  # nobody overtakes a sequence for which there is no room, or a long prompt would starve
+                skipped.append(sequence)
+        self._waiting = skipped
+        return failed
+
+    def _start(self, sequence: Sequence) -> bool:
+        if len(self._running) >= self._max_num_seqs or not self._kv_cache.can_allocate(sequence):
+            return False
+        self._kv_cache.allocate(sequence)
+        # All of its prompt at once: halves of two prompts could otherwise stand in each other's way.
+        is_reserved = self._kv_cache.reserve(sequence, sequence.num_pending_tokens)
+        assert is_reserved, "can_allocate said that it fits"
+        sequence.status = SequenceStatus.RUNNING
+        insort(self._running, sequence, key=self._place)
+        return True
+
+    def _preempt_last(self) -> Sequence:
+        """Take the last one out of the batch; its tokens are computed again when there is room."""
+        victim = self._running.pop()
+        self._kv_cache.free(victim)
+        victim.status = SequenceStatus.WAITING
+        insort(self._waiting, victim, key=self._place)
+        self.num_preemptions += 1
+        return victim
 
     def _poll_grammar(self, sequence: Sequence) -> None:
         future = sequence.grammar_future
@@ -119,3 +221,7 @@ class Scheduler:
         if sequence.grammar_future is not None and sequence.spec is not None:
             sequence.grammar_future = None
             self._grammars.release(sequence.spec)
+
+
+def _chunk(sequence: Sequence, num_tokens: int) -> Chunk:
+    return Chunk(sequence, num_tokens, num_logits=1 if num_tokens == sequence.num_pending_tokens else 0)

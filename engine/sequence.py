@@ -14,6 +14,7 @@ from reasoning_parsers import ReasoningGate
 from .detokenizer import IncrementalDetokenizer, TokenDecoder
 from .errors import EngineError
 from .grammar import CompiledGrammar, GrammarSpec, Matcher
+from .kv_cache import BlockTable
 from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
 from .sampling_params import SamplingParams
@@ -109,6 +110,8 @@ class Sequence:
         stop_token_ids: frozenset[int],
         spec: GrammarSpec | None,
         rules: LogitRules | None = None,
+        *,
+        priority: int = 0,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = prompt_token_ids
@@ -122,11 +125,12 @@ class Sequence:
         self.status = SequenceStatus.WAITING
         self.stop_reason: StopReason | None = None
         self.error: EngineError | None = None
-        self.slot: int | None = None
+        self.blocks = BlockTable()
         self.num_cached_tokens = 0
         self.grammar_future: Future[CompiledGrammar] | None = None
         self.matcher: Matcher | None = None
         self.added_at = time.monotonic()
+        self.priority = priority
         self.seed = params.seed if params.seed is not None else secrets.randbits(63)
         stops = StopStringFilter(params.stop, keep=params.include_stop_in_output) if params.stop else None
         self._text = _SplitText(gate, tokenizer, stop_token_ids, stops)
@@ -148,11 +152,17 @@ class Sequence:
         """Prompt and generated tokens."""
         return len(self.prompt_token_ids) + len(self.token_ids)
 
-    def pending_token_ids(self) -> list[int]:
-        """Give the ids whose keys and values are not in the cache yet."""
-        if self.num_cached_tokens < len(self.prompt_token_ids):
-            return self.prompt_token_ids[self.num_cached_tokens :] + self.token_ids
-        return self.token_ids[self.num_cached_tokens - len(self.prompt_token_ids) :]
+    @property
+    def num_pending_tokens(self) -> int:
+        """Tokens whose keys and values are not in the cache yet; 1 for a sequence that decodes."""
+        return self.num_tokens - self.num_cached_tokens
+
+    def token_ids_between(self, start: int, stop: int) -> list[int]:
+        """Give the ids at positions `start` to `stop - 1`, prompt and generated alike."""
+        num_prompt = len(self.prompt_token_ids)
+        if start >= num_prompt:
+            return self.token_ids[start - num_prompt : stop - num_prompt]
+        return self.prompt_token_ids[start:stop] + self.token_ids[: max(0, stop - num_prompt)]
 
     def append(self, token_ids: list[int]) -> bool:
         """Commit sampled ids to gate, grammar and text; False if the grammar refused one of them."""

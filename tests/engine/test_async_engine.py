@@ -89,7 +89,7 @@ def test_leaving_a_plain_stream_ends_the_request(engine: AsyncLLMEngine, monkeyp
         break
     wait_until_idle(engine)
     assert aborted == [stream.request_id]
-    assert engine._engine._kv_cache.num_free_slots == 4
+    assert engine._engine._kv_cache.num_free_blocks == engine._engine._kv_cache.num_blocks
 
 
 async def test_leaving_an_async_stream_ends_the_request(engine: AsyncLLMEngine) -> None:

@@ -300,7 +300,7 @@ def test_slow_compile_holds_nobody_up(tiny_engine: LLMEngine) -> None:
     finished: list[str] = []
     while "free" not in finished:
         finished += [output.request_id for output in tiny_engine.step() if output.finished]
-    assert tiny_engine._kv_cache.num_free_slots == 8
+    assert tiny_engine._kv_cache.num_free_blocks == tiny_engine._kv_cache.num_blocks
     backend.gate.set()
     jsonschema_rs.validate(SCHEMA, json.loads(run_to_end(tiny_engine)["slow"].content))
 
@@ -395,9 +395,9 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
 def test_logits_that_are_no_numbers_fail_their_request_only(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     real = tiny_engine._runner.run
 
-    def spoil(batch: Any) -> torch.Tensor:
-        logits = real(batch)
-        logits[[sequence.request_id == "bad" for sequence in batch]] = float("nan")
+    def spoil(chunks: Any) -> torch.Tensor:
+        logits = real(chunks)
+        logits[[chunk.sequence.request_id == "bad" for chunk in chunks]] = float("nan")
         return logits
 
     monkeypatch.setattr(tiny_engine._runner, "run", spoil)
@@ -425,7 +425,7 @@ def test_failing_forward_ends_the_batch_not_the_engine(tiny_engine: LLMEngine, m
     assert isinstance(output.error, EngineStepError)
     [after] = tiny_engine.generate([[1, 2]], SamplingParams(max_tokens=3))
     assert len(after.token_ids) == 3
-    assert tiny_engine._kv_cache.num_free_slots == 8
+    assert tiny_engine._kv_cache.num_free_blocks == tiny_engine._kv_cache.num_blocks
 
 
 def test_schema_that_the_backend_refuses_is_refused_at_admission(tiny_engine: LLMEngine) -> None:

@@ -12,9 +12,20 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModelForCausalLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
-from engine import EngineConfig, InvalidRequestError, LLMEngine, ModelLoadError, SamplingParams, UnknownModelError, resolve_model
+from engine import (
+    EngineConfig,
+    InvalidRequestError,
+    LLMEngine,
+    ModelLoadError,
+    SamplingParams,
+    UnknownModelError,
+    attention,
+    resolve_model,
+    transformers_forward,
+)
+from engine.attention import PackedBatch
 from engine.chat import ChatFormat, detect_family
-from engine.kv_cache import DenseKVCache
+from engine.kv_cache import PagedKVCache
 
 
 def edit_config(model: Path, target: Path, **changes: Any) -> Path:
@@ -158,15 +169,16 @@ def test_message_that_the_template_refuses_is_the_callers_error(pocket_tokenizer
 
 
 def test_model_that_the_cache_gets_wrong_is_refused(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = DenseKVCache.view
+    real = attention.pack
 
-    def forgets_the_first_token(self: DenseKVCache, sequences: Any, query_length: int) -> Any:
-        cache = real(self, sequences, query_length)
-        if self.batch.start:
-            self.batch.positions -= 1
-        return cache
+    def forgets_the_first_token(chunks: Any, cache: PagedKVCache, device: torch.device) -> PackedBatch:
+        batch = real(chunks, cache, device)
+        if len(batch.positions) == len(chunks):
+            batch.positions -= 1
+            batch.slot_mapping -= 1
+        return batch
 
-    monkeypatch.setattr(DenseKVCache, "view", forgets_the_first_token)
+    monkeypatch.setattr(transformers_forward, "pack", forgets_the_first_token)
     for max_num_seqs in (1, 4):
         with pytest.raises(ModelLoadError, match="other logits"):
             LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=max_num_seqs))

@@ -1,0 +1,67 @@
+"""How many blocks the KV cache gets: what the batch can need, within the memory that there is."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import torch
+
+from .config import EngineConfig
+from .errors import InvalidRequestError
+from .model_loader import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+CPU_SHARE = 0.25
+CUDA_SHARE = 0.9
+UNKNOWN_FREE_BYTES = 8 * 2**30
+"""Taken where the system does not say how much memory is free."""
+
+
+def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
+    """Give the number of blocks; at least one sequence of `loaded.max_model_len` fits.
+
+    Raises:
+        InvalidRequestError: The cache, or the memory, is too small for one sequence.
+    """
+    block_bytes = config.kv_block_size * bytes_per_token(loaded)
+    num_wanted = config.max_num_seqs * _blocks_for(loaded.max_model_len, config.kv_block_size)
+    budget = config.kv_cache_bytes if config.kv_cache_bytes is not None else _free_bytes(loaded.device)
+    num_blocks = min(num_wanted, budget // block_bytes)
+    if num_blocks * config.kv_block_size < loaded.max_model_len:
+        raise InvalidRequestError(
+            f"a KV cache of {budget} bytes holds {num_blocks * config.kv_block_size} tokens, but one request may have "
+            f"{loaded.max_model_len}",
+            param="kv_cache_bytes" if config.kv_cache_bytes is not None else "max_model_len",
+            hint="set max_model_len lower or kv_cache_bytes higher",
+        )
+    logger.info(
+        "KV cache: %d blocks of %d tokens, up to %.1f GiB", num_blocks, config.kv_block_size, num_blocks * block_bytes / 2**30
+    )
+    return num_blocks
+
+
+def bytes_per_token(loaded: LoadedModel) -> int:
+    """Give the bytes of one token's keys and values, as far as the model's config tells."""
+    text_config: Any = loaded.model.config.get_text_config()
+    num_heads = text_config.num_attention_heads
+    num_kv_heads = getattr(text_config, "num_key_value_heads", None) or num_heads
+    head_dim = getattr(text_config, "head_dim", None) or text_config.hidden_size // num_heads
+    itemsize: int = loaded.model.dtype.itemsize
+    return int(2 * text_config.num_hidden_layers * num_kv_heads * head_dim * itemsize)
+
+
+def _blocks_for(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(CUDA_SHARE * torch.cuda.mem_get_info(device)[0])
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        free = UNKNOWN_FREE_BYTES
+    return int(CPU_SHARE * free)
