@@ -7,14 +7,44 @@ table, which exist for constrained rows only. `row_index` lines them up.
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
+from reasoning_parsers import ReasoningGate
+
 from .errors import EngineError, EngineStepError
-from .grammar import apply_token_bitmask_inplace, new_bitmask
+from .grammar import Matcher, apply_token_bitmask_inplace, new_bitmask
 from .grammar.bitmask import set_bits_inplace
-from .sequence import Sequence
+
+
+class GatedSequence(Protocol):
+    """What a mask depends on: a sequence of the engine, or a row of someone else's decoding loop."""
+
+    @property
+    def request_id(self) -> str:
+        """The name of the request, for errors."""
+        ...
+
+    @property
+    def gate(self) -> ReasoningGate:
+        """The gate, all of `token_ids` committed."""
+        ...
+
+    @property
+    def matcher(self) -> Matcher | None:
+        """The grammar's state, or None for free text."""
+        ...
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Generated ids."""
+        ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Ids that end the answer."""
+        ...
 
 
 class RowSpan(NamedTuple):
@@ -34,7 +64,7 @@ def row_index(spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:
     ]
 
 
-def mask_logits(logits: torch.Tensor, sequences: list[Sequence]) -> dict[str, EngineError]:
+def mask_logits(logits: torch.Tensor, sequences: SequenceOf[GatedSequence]) -> dict[str, EngineError]:
     """Mask the rows of sequences whose grammar rules their next token; all other logits keep their bits.
 
     A thinking row of a constrained sequence loses its stop ids only: to stop while thinking is to leave without an answer.
@@ -62,11 +92,11 @@ def mask_logits(logits: torch.Tensor, sequences: list[Sequence]) -> dict[str, En
     return failed
 
 
-def _constraint_start(sequence: Sequence) -> int:
+def _constraint_start(sequence: GatedSequence) -> int:
     return sequence.gate.bounds([]).constraint_start if sequence.matcher is not None else 1
 
 
-def _fill(bitmask: torch.Tensor, mask_row: int, sequence: Sequence) -> EngineError | None:
+def _fill(bitmask: torch.Tensor, mask_row: int, sequence: GatedSequence) -> EngineError | None:
     assert sequence.matcher is not None
     start_id = sequence.gate.next_start_id
     # Ids of a start marker that is not complete become the head of the answer where it breaks off.
@@ -83,7 +113,7 @@ def _fill(bitmask: torch.Tensor, mask_row: int, sequence: Sequence) -> EngineErr
     return None
 
 
-def _close_other_doors(logits: torch.Tensor, sequences: list[Sequence]) -> None:
+def _close_other_doors(logits: torch.Tensor, sequences: SequenceOf[GatedSequence]) -> None:
     for row, sequence in enumerate(sequences):
         if sequence.matcher is not None and sequence.gate.is_thinking:
             logits[row, sorted(sequence.stop_token_ids)] = float("-inf")

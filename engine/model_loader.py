@@ -97,7 +97,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         device=device,
         vocab_size=vocab_size,
         max_model_len=max_model_len,
-        stop_token_ids=_stop_token_ids(model_config, model.generation_config, tokenizer),
+        stop_token_ids=all_stop_token_ids(model_config, model.generation_config, tokenizer),
         cache_argument="cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values",
     )
 
@@ -161,7 +161,8 @@ def _has_no_window(text_config: Any) -> bool:
     return bool(getattr(text_config, "layer_types", None)) or getattr(text_config, "sliding_window", None) is None
 
 
-def _stop_token_ids(model_config: Any, generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+def all_stop_token_ids(model_config: Any, generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Collect the ids that end an answer from every place that declares one."""
     ids: set[int] = set()
     for declared in (model_config.eos_token_id, getattr(generation_config, "eos_token_id", None), tokenizer.eos_token_id):
         ids |= set(declared if isinstance(declared, (list, tuple)) else [] if declared is None else [declared])
