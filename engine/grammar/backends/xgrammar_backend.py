@@ -15,6 +15,7 @@ import xgrammar
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
 from ..bitmask import set_bits_inplace
+from ..forced import spell_forced
 from ..matcher import CompiledGrammar, Matcher
 from ..schema_check import close_ranges, without_misread
 from ..spec import GrammarSpec
@@ -209,7 +210,9 @@ class _XGrammarMatcher:
         self.raw.fill_next_token_bitmask(bitmask.numpy(), row)
 
     def forced_tokens(self) -> list[int]:
-        return [int(token_id) for token_id in self.raw.find_jump_forward_tokens()]
+        if self.is_completed():
+            return []
+        return spell_forced(self, self.raw.find_jump_forward_string().encode(), self.backend.vocabulary)
 
     def is_completed(self) -> bool:
         return bool(self.raw.is_completed())
