@@ -34,16 +34,18 @@ def limits_for(schema: Any, max_digits: int) -> NumberLimits:
     """Give the limits that leave every number which the schema itself names writable."""
     integer = fraction = max_digits
     exponent = _MAX_EXPONENT
-    for number in _numbers(schema):
+    for number in numbers_in(schema):
         parts = Decimal(str(number)).as_tuple()
         if isinstance(parts.exponent, int):
-            integer = max(integer, len(parts.digits) + parts.exponent)
+            # One more, for a range that begins above the largest number of as many digits.
+            integer = max(integer, len(parts.digits) + parts.exponent + 1)
             fraction = max(fraction, -parts.exponent)
             exponent = max(exponent, abs(parts.exponent) + len(parts.digits))
     return NumberLimits(integer, fraction, exponent)
 
 
-def _numbers(data: Any) -> Iterator[int | float]:
+def numbers_in(data: Any) -> Iterator[int | float]:
+    """Give every number inside of JSON data."""
     stack = [data]
     while stack:
         value = stack.pop()

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from ...errors import UnsupportedGrammarError
+from ..number_cap import numbers_in
 from ..schema_check import Place, escape_pointer, map_subschemas, walk_schemas
 from ..spec import GrammarSpec
 
@@ -25,6 +27,7 @@ _MAX_MULTIPLE = 10_000
 _FAR = {"integer": 10**18, "number": 10**15}
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _FINEST_STEP = 1e-9
+_MAX_DECIMALS = 20
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]"
 
 
@@ -85,8 +88,8 @@ def _refuse_what_is_misread(schema: Any) -> None:
         if not isinstance(place.schema, Mapping):
             continue
         for key in ("const", "enum"):
-            if key in place.schema and _has_wide_integer(place.schema[key]):
-                raise _refusal("llguidance rounds integers beyond 64 bits", place, key)
+            if key in place.schema and any(map(_is_rounded, numbers_in(place.schema[key]))):
+                raise _refusal("llguidance rounds integers beyond 64 bits, and decimals beyond 20 digits", place, key)
         multiple = place.schema.get("multipleOf")
         if isinstance(multiple, (int, float)) and _coefficient(multiple) > _MAX_MULTIPLE:
             raise _refusal(f"llguidance masks multiples up to {_MAX_MULTIPLE}", place, "multipleOf")
@@ -96,12 +99,11 @@ def _refusal(message: str, place: Place, key: str) -> UnsupportedGrammarError:
     return UnsupportedGrammarError(message, pointer=f"{place.pointer}/{escape_pointer(key)}")
 
 
-def _has_wide_integer(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_wide_integer, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_wide_integer, value))
-    return isinstance(value, int) and not -(2**63) <= value < 2**63
+def _is_rounded(number: float) -> bool:
+    if isinstance(number, int):
+        return not -(2**63) <= number < 2**63
+    exponent = Decimal(str(number)).as_tuple().exponent
+    return isinstance(exponent, int) and exponent < -_MAX_DECIMALS
 
 
 def _coefficient(multiple: float) -> float:
