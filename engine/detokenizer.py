@@ -24,12 +24,17 @@ class TokenDecoder(Protocol):
 class IncrementalDetokenizer:
     """Decode a growing list of token ids.
 
-    The pieces joined are the decoding of all tokens, with special tokens left out. A piece that ends inside a character is held
-    back until the character is whole or `flush` is called.
+    The pieces joined are the decoding of all tokens. A piece that ends inside a character is held back until the character is
+    whole or `flush` is called.
+
+    Args:
+        tokenizer: Decodes.
+        skip_special_tokens: Whether special tokens are left out.
     """
 
-    def __init__(self, tokenizer: TokenDecoder) -> None:
+    def __init__(self, tokenizer: TokenDecoder, *, skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
         self._context: list[int] = []
         self._pending: list[int] = []
 
@@ -66,4 +71,5 @@ class IncrementalDetokenizer:
         self._pending = []
 
     def _decode(self, token_ids: list[int]) -> str:
-        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        skip = self._skip_special_tokens
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))

@@ -307,7 +307,7 @@ class LLMEngine:
 
     def _check_end_is_no_stop(self, stop_ids: frozenset[int]) -> None:
         # Stop ids are masked while a constrained request thinks; its thinking could then never end.
-        if self._chat.markers is not None and stop_ids.intersection(self._chat.markers.end):
+        if self._chat.markers is not None and stop_ids.intersection(self._chat.markers.end_token_ids):
             raise InvalidRequestError(
                 "the end marker of the thinking is also a stop id", param="stop_token_ids", hint="take it out of the stop ids"
             )

@@ -7,11 +7,12 @@ table, which exist for constrained rows only. `row_index` lines them up.
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
 
-from reasoning_parsers import ReasoningGate
+from reasoning_parsers import Content, ReasoningGate
 
 from .errors import EngineError, EngineStepError
 from .grammar import Matcher, apply_token_bitmask_inplace, new_bitmask
@@ -67,7 +68,9 @@ def row_index(spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:
 def mask_logits(logits: torch.Tensor, sequences: SequenceOf[GatedSequence]) -> dict[str, EngineError]:
     """Mask the rows of sequences whose grammar rules their next token; all other logits keep their bits.
 
-    A thinking row of a constrained sequence loses its stop ids only: to stop while thinking is to leave without an answer.
+    A thinking row of a constrained sequence loses its stop ids, since to stop while thinking is to leave without an answer, and
+    the tokens that would end the thinking with something that the grammar refuses. A free one loses the start marker once a
+    budget has ended its thinking.
 
     Args:
         logits: float32 `(len(sequences), vocab_size)`, changed in place.
@@ -98,14 +101,14 @@ def _constraint_start(sequence: GatedSequence) -> int:
 
 def _fill(bitmask: torch.Tensor, mask_row: int, sequence: GatedSequence) -> EngineError | None:
     assert sequence.matcher is not None
-    start_id = sequence.gate.next_start_id
+    start_ids = sequence.gate.next_start_ids
     # Ids of a start marker that is not complete become the head of the answer where it breaks off.
-    pending = sequence.token_ids if start_id is not None else []
+    pending = sequence.token_ids if start_ids else []
     if sequence.matcher.accept_tokens(pending):
         sequence.matcher.fill_bitmask(bitmask, mask_row)
         sequence.matcher.rollback(len(pending))
-    if start_id is not None:
-        set_bits_inplace(bitmask.numpy()[mask_row], (start_id,))
+    if start_ids:
+        set_bits_inplace(bitmask.numpy()[mask_row], tuple(start_ids))
     if not bitmask[mask_row].any():
         return EngineStepError(
             "the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema"
@@ -115,5 +118,16 @@ def _fill(bitmask: torch.Tensor, mask_row: int, sequence: GatedSequence) -> Engi
 
 def _close_other_doors(logits: torch.Tensor, sequences: SequenceOf[GatedSequence]) -> None:
     for row, sequence in enumerate(sequences):
+        denied = sequence.gate.denied_token_ids(partial(_takes_first, sequence.matcher))
         if sequence.matcher is not None and sequence.gate.is_thinking:
-            logits[row, sorted(sequence.stop_token_ids)] = float("-inf")
+            denied |= sequence.stop_token_ids
+        if denied:
+            logits[row, sorted(denied)] = float("-inf")
+
+
+def _takes_first(matcher: Matcher | None, content: Content) -> bool:
+    """Whether an answer may begin with `content`: ids, and bytes of tokens that are the answer's in part."""
+    if matcher is None:
+        return True
+    trial = matcher.fork()
+    return all(trial.accept_bytes(part) if isinstance(part, bytes) else trial.accept_tokens([part]) for part in content)

@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 
 from reasoning_parsers import ReasoningGate
 
-from .detokenizer import IncrementalDetokenizer, TokenDecoder
+from .detokenizer import TokenDecoder
 from .errors import EngineError
 from .grammar import CompiledGrammar, GrammarSpec, Matcher
 from .kv_cache import BlockTable
 from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
 from .sampling_params import SamplingParams
+from .split_text import make_split
 from .stop import StopStringFilter
 
 StopReason = Literal["stop", "length", "abort", "error"]
@@ -133,7 +134,7 @@ class Sequence:
         self.priority = priority
         self.seed = params.seed if params.seed is not None else secrets.randbits(63)
         stops = StopStringFilter(params.stop, keep=params.include_stop_in_output) if params.stop else None
-        self._text = _SplitText(gate, tokenizer, stop_token_ids, stops)
+        self._text = make_split(gate, tokenizer, stop_token_ids, stops, is_constrained=spec is not None)
 
     @property
     def is_constrained(self) -> bool:
@@ -166,12 +167,16 @@ class Sequence:
 
     def append(self, token_ids: list[int]) -> bool:
         """Commit sampled ids to gate, grammar and text; False if the grammar refused one of them."""
-        # Negative where a start marker of several ids broke off: earlier ids turn out to be content.
+        # What a token that ends the thinking holds of the answer comes before the tokens that follow it.
+        leftover = self.gate.leftover_in(token_ids)
+        # Negative where earlier ids turn out to be content: those of a start marker that broke off, or of a tool opener.
         answer_start = len(self.token_ids) + self.gate.commit(token_ids).grammar_start
         self.token_ids += token_ids
         self._text.update(self.token_ids)
         answer = self.token_ids[answer_start:]
-        return self.matcher is None or not answer or self.matcher.accept_tokens(answer)
+        if self.matcher is None or not (leftover or answer):
+            return True
+        return self.matcher.accept_bytes(leftover) and self.matcher.accept_tokens(answer)
 
     def finish(self, reason: StopReason, error: EngineError | None = None) -> None:
         """End the sequence; text that was held back is let out."""
@@ -194,7 +199,7 @@ class Sequence:
             stop_reason=self.stop_reason,
             error=self.error,
             num_reasoning_tokens=self.gate.num_reasoning_tokens,
-            reasoning_ended=self.gate.reasoning_ended,
+            reasoning_ended=True if self._text.is_answer else self.gate.reasoning_ended,
             is_constrained=self.is_constrained,
             unenforced=self.spec.unenforced if self.spec is not None else (),
             matched_stop=self.matched_stop if self.stop_reason == "stop" else None,
@@ -208,70 +213,3 @@ class Sequence:
                 len(self._text.content.pieces),
             ),
         )
-
-
-@dataclass(slots=True)
-class _Channel:
-    detokenizer: IncrementalDetokenizer
-    stops: StopStringFilter | None = None
-    pieces: list[str] = field(default_factory=list)
-    num_taken: int = 0
-    # Index after the last generated token that was looked at.
-    num_seen: int = 0
-
-    @property
-    def matched_stop(self) -> str | None:
-        return self.stops.matched if self.stops is not None else None
-
-    def add(self, piece: str) -> None:
-        if self.stops is not None:
-            piece = self.stops.feed(piece)
-        if piece:
-            self.pieces.append(piece)
-
-    def flush(self) -> None:
-        self.add(self.detokenizer.flush())
-        if self.stops is not None and (held := self.stops.flush()):
-            self.pieces.append(held)
-
-    def take(self) -> str:
-        delta = "".join(self.pieces[self.num_taken :])
-        self.num_taken = len(self.pieces)
-        return delta
-
-
-class _SplitText:
-    """Text of a sequence by channel, as the gate says; markers and stop ids go to neither."""
-
-    def __init__(
-        self, gate: ReasoningGate, tokenizer: TokenDecoder, stop_token_ids: frozenset[int], stops: StopStringFilter | None
-    ) -> None:
-        self.reasoning = _Channel(IncrementalDetokenizer(tokenizer))
-        self.content = _Channel(IncrementalDetokenizer(tokenizer), stops)
-        self._gate = gate
-        self._stop_token_ids = stop_token_ids
-
-    def update(self, token_ids: list[int]) -> None:
-        """Take what has become certain; `token_ids` are all generated ids, committed to the gate."""
-        self._extend(self.reasoning, token_ids, *self._gate.reasoning_span)
-        content_start = self._gate.reasoning_end_index
-        if content_start is not None:
-            self._extend(self.content, token_ids, content_start, len(token_ids))
-
-    def flush(self, token_ids: list[int]) -> None:
-        """Let out what was held back: half an end marker is thinking text after all when nothing follows."""
-        if self._gate.is_thinking:
-            self._extend(self.reasoning, token_ids, self._gate.reasoning_span[0], len(token_ids))
-        for channel in (self.reasoning, self.content):
-            channel.flush()
-
-    def take(self) -> tuple[str, str]:
-        """Give the deltas of both channels, once."""
-        return self.reasoning.take(), self.content.take()
-
-    def _extend(self, channel: _Channel, token_ids: list[int], first: int, last: int) -> None:
-        start = max(first, channel.num_seen)
-        if last > start:
-            text_ids = [token_id for token_id in token_ids[start:last] if token_id not in self._stop_token_ids]
-            channel.add(channel.detokenizer.feed(text_ids))
-            channel.num_seen = last

@@ -16,19 +16,24 @@ from .errors import (
     UnknownFamilyError,
     UnknownPromptStateError,
 )
+from .exits import Content
 from .factory import get_parser
 from .family import ReasoningFamily
 from .gate import Bounds, OnUnknown, ReasoningGate
 from .markers import TokenMarkers
 from .registry import FamilyRegistry, get_family, list_families, register_family
+from .scanner import EndMarker
+from .symbols import TokenSymbols
 from .unsupported_families import UNSUPPORTED_FAMILIES
 
 __all__ = [
     "UNSUPPORTED_FAMILIES",
     "Bounds",
     "Channels",
+    "Content",
     "DelimitedParser",
     "DuplicateFamilyError",
+    "EndMarker",
     "FamilyRegistry",
     "InvalidOptionError",
     "MarkerError",
@@ -41,6 +46,7 @@ __all__ = [
     "ReasoningParserError",
     "ReasoningSplit",
     "TokenMarkers",
+    "TokenSymbols",
     "UnknownFamilyError",
     "UnknownPromptStateError",
     "get_family",

@@ -7,15 +7,18 @@ Knows token ids and markers; no text, no grammar, no model. What a prompt says i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
+from .aho_corasick import ROOT
 from .base import PromptState
+from .boundary import Boundary, History, find_boundary, find_certain_stop
 from .errors import InvalidOptionError, UnknownPromptStateError
+from .exits import Content, denied_exits
 from .markers import TokenMarkers
 from .prompt_scan import PromptScan, scan_prompt
-from .sequence_matcher import SequenceMatcher
-from .transition import NEVER_THOUGHT, Phase, State, Transition
+from .transition import HEAD_OVER, NEVER_THOUGHT, Phase, State
 
 OnUnknown = Literal["first_token", "open", "constrain", "error"]
 """What to do when the prompt does not say whether thinking is open.
@@ -29,9 +32,10 @@ class Bounds(NamedTuple):
     """Where the grammar begins in a window of n tokens.
 
     Attributes:
-        grammar_start: Index of the first token of the window that is fed to the grammar; n + 1 where none is. Negative only
-            where a start marker of several ids began in earlier windows and broke off in this one: that many committed tokens
-            before the window turn out to be content, and are fed first.
+        grammar_start: Index of the first token of the window that is fed to the grammar; n + 1 where none is. Negative where
+            committed tokens before the window turn out to be content, and are fed first: a start marker of several tokens
+            broke off in this window, or a tool opener of several tokens is complete. What the token before it has of the
+            answer is `leftover`.
         constraint_start: First row that the grammar masks; n + 1 where none is. Row i masks the choice of token i, row n that
             of the bonus token.
     """
@@ -46,8 +50,12 @@ class ReasoningGate:
     Only `start`, `commit` and `rollback` change state. The cost of a call is linear in its window, whatever the context; the
     prompt is scanned once, when something first depends on it. A gate that was not started has an empty prompt.
 
-    A start marker of several ids leaves the gate undecided until it is complete or broken off. Its ids are not fed to the
-    grammar meanwhile; if it breaks off they were the beginning of the answer, and `bounds` gives a negative `grammar_start`.
+    A start marker of several tokens leaves the gate undecided until it is complete or broken off, and so do blanks. They are not
+    fed to the grammar meanwhile; if it breaks off they were the beginning of the answer, and `bounds` gives a negative
+    `grammar_start`.
+
+    Where a marker is not one token it can end inside one. The rest of that token belongs to the answer: `leftover`, which the
+    grammar takes before the tokens that follow. `denied_token_ids` names the tokens whose rest it would refuse.
 
     Args:
         markers: The model's markers; None for a model without thinking, which is constrained from the first token.
@@ -57,6 +65,8 @@ class ReasoningGate:
         tools_offered: Whether `markers.implicit_ends` count.
         max_reasoning_tokens: Thinking tokens, markers aside, after which `forced_token_id` closes the thinking. None is no
             limit, 0 closes it at once.
+        transition_token_ids: What is written before a forced end: a sentence that leads over to the answer. It is thinking,
+            beyond the budget. Left out if the model has begun its own end marker when the budget is used up.
 
     Raises:
         InvalidOptionError: An option is out of range.
@@ -70,17 +80,19 @@ class ReasoningGate:
         thinking_enabled: bool | None = None,
         tools_offered: bool = False,
         max_reasoning_tokens: int | None = None,
+        transition_token_ids: Sequence[int] = (),
     ) -> None:
         if on_unknown not in get_args(OnUnknown):
             raise InvalidOptionError("on_unknown", f"{on_unknown!r} is none of {', '.join(get_args(OnUnknown))}")
         if max_reasoning_tokens is not None and max_reasoning_tokens < 0:
             raise InvalidOptionError("max_reasoning_tokens", f"{max_reasoning_tokens} is below 0; None is no limit")
         self._markers = markers
-        self._transition = Transition(markers, tools_offered=tools_offered) if markers else None
+        self._transition = markers.transition(tools_offered=tools_offered) if markers else None
         self._on_unknown = on_unknown
         self._thinking_enabled = thinking_enabled
         self._tools_offered = tools_offered
         self._max_reasoning_tokens = max_reasoning_tokens
+        self._transition_token_ids = tuple(transition_token_ids)
         self.start(())
 
     def start(self, prompt_token_ids: Sequence[int]) -> None:
@@ -93,10 +105,28 @@ class ReasoningGate:
         self._num_prompt_tokens = len(prompt_token_ids)
         self._scan: PromptScan | None = None
         self._initial_state: State | None = None
-        # The state after each committed token, up to the one that ended the thinking: nothing changes after that.
+        # The committed tokens and the state after each, up to the one that ended the thinking: nothing changes after that.
         self._states: list[State] = []
+        self._token_ids: list[int] = []
+        self._boundary: Boundary | None = None
+        self._denied: dict[int, frozenset[int]] = {}
         self._num_committed = 0
         self._window_starts: list[int] = []
+
+    @property
+    def markers(self) -> TokenMarkers | None:
+        """The model's markers."""
+        return self._markers
+
+    @property
+    def thinking_enabled(self) -> bool | None:
+        """The request's switch."""
+        return self._thinking_enabled
+
+    @property
+    def tools_offered(self) -> bool:
+        """Whether implicit ends count."""
+        return self._tools_offered
 
     @property
     def prompt_state(self) -> PromptState:
@@ -139,49 +169,87 @@ class ReasoningGate:
 
     @property
     def next_start_id(self) -> int | None:
-        """The id that goes on with the start marker while the gate is undecided, else None.
+        """The usual id that goes on with the start marker while the gate is undecided, else None.
 
         It is `markers.start[0]` before the first token, and so always for a marker of one id.
         """
         state = self._state()
-        if state.phase is not Phase.UNDECIDED or self._markers is None:
+        if state.phase is not Phase.UNDECIDED or self._transition is None:
             return None
-        return self._markers.start[state.num_head]
+        return self._transition.usual_start_id(state.head)
+
+    @property
+    def next_start_ids(self) -> frozenset[int]:
+        """All ids that go on with a start marker while the gate is undecided; empty if it is not."""
+        state = self._state()
+        if state.phase is not Phase.UNDECIDED or self._transition is None:
+            return frozenset()
+        return self._transition.start_ids(state.head)
 
     @property
     def num_reasoning_tokens(self) -> int:
-        """Committed thinking tokens. The end marker and a start marker at the head of the output are not counted.
+        """Committed tokens that are thinking, or hold some. Markers, headers and a start marker at the head are not counted.
 
-        Ids that may yet turn out to be an end marker count until they do.
+        What may yet turn out to be an end marker counts until it does.
         """
-        first, stop = self._thinking_range()
-        return stop - first
+        state = self._state()
+        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
+            return 0
+        if self._markers.channels is not None:
+            return state.num_thinking
+        if not state.is_ended:
+            return max(0, len(self._states) - state.num_head)
+        return self._find_boundary().num_thinking
 
     @property
     def reasoning_end_index(self) -> int | None:
-        """Number of committed tokens before the first content token, the end marker included; None while there is no such.
+        """Number of committed tokens before the first that is content only, the end marker included; None while there is none.
 
-        0 if all tokens are content. An implicit end is content itself.
+        0 if all tokens are content. An implicit end is content itself. See `leftover` for the token before.
         """
         state = self._state()
         if not state.is_ended:
             return None
-        if state.phase is Phase.NEVER_THOUGHT:
-            return 0
-        return len(self._states) - (state.phase is Phase.ENDED_IMPLICITLY)
+        return 0 if state.phase is Phase.NEVER_THOUGHT else self._find_boundary().content_index
+
+    @property
+    def leftover(self) -> bytes:
+        """What the token before `reasoning_end_index` holds of the answer; b"" while there is no such.
+
+        The grammar takes it when the end of the thinking is committed, before the tokens from `grammar_start` on.
+        """
+        state = self._state()
+        if not state.is_ended or state.phase is Phase.NEVER_THOUGHT:
+            return b""
+        return self._find_boundary().leftover
+
+    def leftover_in(self, window: Sequence[int]) -> bytes:
+        """Return what `leftover` will be once `window` is committed, if the thinking ends in it; b"" if not. Changes nothing."""
+        if self._state().is_ended:
+            return b""
+        states = self._fold(window)[1]
+        if not states or not states[-1].is_ended or states[-1].phase is Phase.NEVER_THOUGHT:
+            return b""
+        return self._boundary_in(states, window).leftover
 
     @property
     def reasoning_span(self) -> tuple[int, int]:
-        """First and last + 1 of the committed tokens that are certain to be thinking text, markers left out.
+        """First and last + 1 of the committed tokens that are certain to be thinking and nothing else, markers left out.
 
-        The tail that may still become an end marker, and a head that may still become a start marker, are not certain.
+        The tail that may still become a marker, and a head that may still become a start marker, are not certain. (0, 0) where
+        messages have headers: thinking is not in one piece then.
         """
-        first, stop = self._thinking_range()
         state = self._state()
-        if self._markers is not None and state.phase is Phase.THINKING:
-            num_head = state.num_head if state.num_head < len(self._markers.start) else 0
-            stop -= max(state.num_end, num_head)
-        return first, max(first, stop)
+        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
+            return 0, 0
+        if self._markers.channels is not None:
+            return 0, 0
+        first = state.num_head + (state.head_offset > 0)
+        if state.is_ended:
+            return first, max(first, self._find_boundary().certain_stop)
+        if state.head != HEAD_OVER:
+            return first, first
+        return first, max(first, find_certain_stop(self._history()))
 
     def bounds(self, window: Sequence[int]) -> Bounds:
         """Say where the grammar begins in the tokens that come next. Does not change state.
@@ -206,6 +274,7 @@ class ReasoningGate:
         if len(token_ids):
             self._window_starts.append(self._num_committed)
         self._states += states
+        self._token_ids += token_ids[: len(states)]
         self._num_committed += len(token_ids)
         return bounds
 
@@ -221,7 +290,10 @@ class ReasoningGate:
         if not 0 <= num_tokens <= self._num_committed:
             raise InvalidOptionError("num_tokens", f"cannot take back {num_tokens} of {self._num_committed} tokens")
         self._num_committed -= num_tokens
-        del self._states[self._num_committed :]
+        if self._num_committed < len(self._states):
+            del self._states[self._num_committed :]
+            del self._token_ids[self._num_committed :]
+            self._boundary = None
         while self._window_starts and self._window_starts[-1] >= self._num_committed:
             self._window_starts.pop()
 
@@ -242,13 +314,55 @@ class ReasoningGate:
     def forced_token_id(self) -> int | None:
         """Return the id that must come next because the thinking budget is used up, else None.
 
-        It goes on with an end marker that is half written, so the marker is never written twice.
+        It goes on with an end that is half written, so the end is never written twice, and the transition is left out then.
         """
-        if self._max_reasoning_tokens is None or self._markers is None or not self.is_thinking:
+        budget = self._max_reasoning_tokens
+        if budget is None or self._transition is None or self._markers is None or not self.is_thinking:
             return None
-        if self.num_reasoning_tokens < self._max_reasoning_tokens:
+        num_over = self.num_reasoning_tokens - budget
+        if num_over < 0:
             return None
-        return self._markers.end[self._state().num_end]
+        resumption = self._transition.scanner.resume(self._state().node)
+        if num_over < len(self._transition_token_ids) and resumption.takes_text and not self._had_begun_to_end(budget):
+            return self._transition_token_ids[num_over]
+        return self._transition.write(resumption.symbols, self._markers.forced_end)
+
+    def denied_token_ids(self, accepts: Callable[[Content], bool]) -> frozenset[int]:
+        """Return the ids that must not come next. Does not change state.
+
+        While thinking, these are the tokens that would end it in a way that the grammar refuses: a tool opener that is no
+        beginning of the answer, and a token whose rest, after the end marker in it, is none. After a budget has ended the
+        thinking, they are the start markers: there is no second block.
+
+        Args:
+            accepts: Whether the grammar takes this from its start: ids, and bytes where a token is content in part only. Asked
+                once for each place in a marker, so it must always answer alike.
+        """
+        state = self._state()
+        if self._transition is None:
+            return frozenset()
+        if state.phase is Phase.THINKING:
+            denied = self._denied.get(state.node)
+            if denied is None:
+                denied = self._denied[state.node] = denied_exits(self._transition.exits(state.node), accepts)
+            return denied
+        if state.is_ended and state.phase is not Phase.NEVER_THOUGHT and self._is_budget_used_up():
+            return self._transition.single_starts
+        return frozenset()
+
+    def _is_budget_used_up(self) -> bool:
+        return self._max_reasoning_tokens is not None and self.num_reasoning_tokens >= self._max_reasoning_tokens
+
+    def _had_begun_to_end(self, budget: int) -> bool:
+        """Whether an end marker was half written when the budget was used up."""
+        assert self._transition is not None
+        assert self._markers is not None
+        if self._markers.channels is not None:
+            index = bisect_left(self._states, budget, key=lambda state: state.num_thinking) if budget else -1
+        else:
+            index = self._state().num_head + budget - 1
+        state = self._states[index] if index >= 0 else self._initial()
+        return self._transition.scanner.resume(state.node).is_begun
 
     def _fold(self, window: Sequence[int]) -> tuple[Bounds, list[State]]:
         """Bounds of a window, and the states after its tokens up to the one that ends the thinking."""
@@ -256,35 +370,35 @@ class ReasoningGate:
         states: list[State] = []
         if state.is_ended or self._transition is None:
             return Bounds(0, 0), states
-        # Ids of an unfinished start marker; none of them is fed to the grammar so far.
-        num_pending = state.num_head if state.phase is Phase.UNDECIDED else 0
         for index, token_id in enumerate(window):
             state = self._transition.next(state, token_id)
             states.append(state)
+            if state.phase is Phase.THINKING or state.phase is Phase.UNDECIDED:
+                continue
             if state.phase is Phase.ENDED_BY_MARKER:
                 return Bounds(index + 1, index + 1), states
             if state.phase is Phase.ENDED_IMPLICITLY:
-                return Bounds(index, index + 1), states
-            if state.phase is Phase.NEVER_THOUGHT:
-                return Bounds(-num_pending, 0), states
+                content_index = self._boundary_in(states, window).content_index
+                return Bounds(content_index - self._num_committed, index + 1), states
+            # Nothing was thought: all tokens so far are content.
+            return Bounds(-self._num_committed, 0), states
         past_end = len(states) + 1
         if state.phase is Phase.THINKING:
             return Bounds(past_end, past_end), states
-        return Bounds(past_end if state.num_head else 0, 0), states
+        return Bounds(past_end if self._num_committed + len(states) else 0, 0), states
 
-    def _thinking_range(self) -> tuple[int, int]:
-        """First and last + 1 of the committed thinking tokens, complete markers left out."""
-        state = self._state()
-        if self._markers is None or state.phase is Phase.UNDECIDED or state.phase is Phase.NEVER_THOUGHT:
-            return 0, 0
-        first = state.num_head if state.num_head == len(self._markers.start) else 0
-        stop = len(self._states)
-        if state.phase is Phase.ENDED_BY_MARKER:
-            stop -= len(self._markers.end)
-        elif state.phase is Phase.ENDED_IMPLICITLY:
-            stop -= 1
-        # Below the first if the prompt holds the beginning of the end marker.
-        return first, max(first, stop)
+    def _find_boundary(self) -> Boundary:
+        """Where the thinking ended; asked only if it did."""
+        if self._boundary is None:
+            self._boundary = find_boundary(self._history())
+        return self._boundary
+
+    def _boundary_in(self, states: list[State], window: Sequence[int]) -> Boundary:
+        return find_boundary(self._history(states, window))
+
+    def _history(self, more_states: Sequence[State] = (), more_token_ids: Sequence[int] = ()) -> History:
+        assert self._transition is not None
+        return History(self._transition, self._initial(), self._states, self._token_ids, more_states, more_token_ids)
 
     def _state(self) -> State:
         return self._states[-1] if self._states else self._initial()
@@ -304,13 +418,9 @@ class ReasoningGate:
             if self._on_unknown == "error":
                 raise UnknownPromptStateError
             if self._on_unknown == "first_token":
-                return State(Phase.UNDECIDED)
-        return State(Phase.THINKING, 0, self._num_end_in_prompt(self._markers))
-
-    def _num_end_in_prompt(self, markers: TokenMarkers) -> int:
-        """Ids of an end marker that the prompt ends with: a continued message may stop in the middle of one."""
-        first = max(self._scan_once().tail_start, self._num_prompt_tokens - len(markers.end) + 1)
-        return SequenceMatcher(markers.end).tail_len(self._prompt[first : self._num_prompt_tokens])
+                return State(Phase.UNDECIDED, ROOT)
+        head = HEAD_OVER if self._markers.channels is not None else ROOT
+        return State(Phase.THINKING, head, node=self._scan_once().node)
 
     def _scan_once(self) -> PromptScan:
         if self._scan is None:

@@ -1,23 +1,29 @@
-"""What a prompt says of the thinking: one walk backwards over its token ids.
+"""What a prompt says of the thinking: one walk over its last turn.
 
-The walk looks at the last turn only: it ends at the last turn boundary, so that an earlier turn's stale end marker never
-counts, nor does a marker that a user wrote. The marker that completes last decides:
+Nothing before the last turn boundary counts, so that an earlier turn's stale end marker says nothing, nor does a marker that a
+user wrote. The marker that completes last decides:
 
 - a start marker: thinking is open, unless an implicit end follows it (where tools are offered);
 - an end marker: thinking is over;
 - none, or the last turn is not the model's: unknown. An implicit end alone says nothing: a list of tools may name it.
 
-Where a family has no boundary tokens the walk may cross turns; then too the last marker decides, so a start marker that
-follows an old end marker means open.
+Where messages have headers, an answer cannot begin without one: thinking is over inside an answer, and open anywhere else.
+
+Where a family has no boundary tokens the walk crosses turns; then too the last marker decides, so a start marker that follows an
+old end marker means open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from .aho_corasick import ROOT
 from .base import PromptState
+from .channel_scanner import ChannelScanner
 from .markers import TokenMarkers
+from .scanner import EndScanner
+from .transition import Transition
 
 
 class PromptScan(NamedTuple):
@@ -25,32 +31,65 @@ class PromptScan(NamedTuple):
 
     Attributes:
         state: What the prompt says.
-        tail_start: Index from which on the ids of the prompt can still begin an end marker: right after the last marker, else
-            the beginning of the last turn, else 0.
+        node: Where the scanner for the end of the thinking stands: a continued message may stop in the middle of a marker.
     """
 
     state: PromptState
-    tail_start: int
+    node: int = ROOT
 
 
 def scan_prompt(token_ids: Sequence[int], num_tokens: int, markers: TokenMarkers, *, tools_offered: bool) -> PromptScan:
-    """Walk backwards over the first `num_tokens` ids of a prompt. Does not change state.
+    """Walk over the last turn of the first `num_tokens` ids of a prompt. Does not change state.
 
-    Cost is linear in the last turn; without turn boundaries, in what follows the last marker.
+    Cost is linear in the last turn.
     """
     boundary = _last_boundary(token_ids, num_tokens, markers)
-    if boundary >= 0 and any(_stands_at(token_ids, num_tokens, boundary, opener) for opener in markers.user_turns):
-        return PromptScan("unknown", boundary + 1)
-    # Longest first: of two markers that end at one place the longer one is meant.
-    by_length = sorted((markers.start, markers.end), key=len, reverse=True)
-    has_implicit_end = False
-    for index in range(num_tokens - 1, boundary, -1):
-        for marker in by_length:
-            if _stands_at(token_ids, num_tokens, index + 1 - len(marker), marker):
-                is_open = marker is markers.start and not has_implicit_end
-                return PromptScan("open" if is_open else "ended", index + 1)
-        has_implicit_end |= tools_offered and token_ids[index] in markers.implicit_ends
-    return PromptScan("unknown", boundary + 1)
+    is_user_turn = boundary >= 0 and any(_stands_at(token_ids, num_tokens, boundary, opener) for opener in markers.user_turns)
+    transition = markers.transition(tools_offered=tools_offered)
+    if isinstance(transition.scanner, ChannelScanner):
+        # The boundary may be the beginning of a frame.
+        symbols = _symbols(token_ids, num_tokens if is_user_turn else max(boundary, 0), num_tokens, transition)
+        return _scan_channels(symbols, transition.scanner)
+    if is_user_turn:
+        return PromptScan("unknown")
+    return _scan_markers(_symbols(token_ids, boundary + 1, num_tokens, transition), transition)
+
+
+def _symbols(token_ids: Sequence[int], first: int, num_tokens: int, transition: Transition) -> Iterator[int]:
+    for index in range(first, num_tokens):
+        yield from transition.of_token(token_ids[index])
+
+
+def _scan_channels(symbols: Iterator[int], scanner: ChannelScanner) -> PromptScan:
+    node = ROOT
+    for symbol in symbols:
+        node = scanner.advance(node, symbol)
+    return PromptScan("ended" if scanner.is_ended(node) else "open", node)
+
+
+def _scan_markers(symbols: Iterator[int], transition: Transition) -> PromptScan:
+    scanner = transition.scanner
+    assert isinstance(scanner, EndScanner)
+    # The marks know all that has no gap, wherever it begins; the scanner begins anew after each marker.
+    marks, num_starts = transition.marks, len(transition.starts.sequences)
+    turning = marks.starts | scanner.turning_symbols
+    state: PromptState = "unknown"
+    mark = node = ROOT
+    for symbol in symbols:
+        if mark == ROOT and node == ROOT and symbol not in turning:
+            continue
+        mark, node = marks.advance(mark, symbol), scanner.advance(node, symbol)
+        hit = scanner.hit(node)
+        if hit is not None and hit.gap >= 0:
+            state, node = "ended", ROOT
+        elif marks.found[mark]:
+            # Of two markers that end at one place the longer one is meant.
+            longest = marks.found[mark][0]
+            if not transition.is_implicit_mark(longest):
+                state, node = "open" if longest < num_starts else "ended", ROOT
+            elif state == "open":
+                state = "ended"
+    return PromptScan(state, node)
 
 
 def _last_boundary(token_ids: Sequence[int], num_tokens: int, markers: TokenMarkers) -> int:
@@ -62,7 +101,7 @@ def _last_boundary(token_ids: Sequence[int], num_tokens: int, markers: TokenMark
 
 
 def _stands_at(token_ids: Sequence[int], num_tokens: int, first: int, sequence: tuple[int, ...]) -> bool:
-    """Whether `sequence` begins at `first`; compared from the back, since its last id is the one that is rare."""
-    if not 0 <= first <= num_tokens - len(sequence):
+    """Whether `sequence` begins at `first`."""
+    if first + len(sequence) > num_tokens:
         return False
-    return all(token_ids[first + offset] == sequence[offset] for offset in range(len(sequence) - 1, -1, -1))
+    return all(token_ids[first + offset] == symbol for offset, symbol in enumerate(sequence))

@@ -33,13 +33,17 @@ class SequenceMatcher:
             matched = self._borders[matched]
         return matched + 1 if self.sequence[matched] == token_id else 0
 
-    def tail_len(self, token_ids: Sequence[int]) -> int:
-        """Return the length of the longest proper beginning of the sequence that `token_ids` ends with."""
-        matched = 0
-        # Fewer ids than the sequence has cannot complete it.
-        for token_id in token_ids[max(0, len(token_ids) - len(self.sequence) + 1) :]:
-            matched = self.advance(matched, token_id)
-        return matched
+    def rests(self, matched: int) -> list[tuple[int, ...]]:
+        """Return what may follow so that the sequence is complete, the shortest first.
+
+        Args:
+            matched: As in `advance`.
+        """
+        result = [self.sequence[matched:]]
+        while matched:
+            matched = self._borders[matched]
+            result.append(self.sequence[matched:])
+        return result
 
 
 def _border_lengths(sequence: tuple[int, ...]) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
         }
         if not self._stop_token_ids:
             raise InvalidRequestError("without a stop id an answer cannot end", param="stop_token_ids")
-        if markers is not None and self._stop_token_ids.intersection(markers.end):
+        if markers is not None and self._stop_token_ids.intersection(markers.end_token_ids):
             raise InvalidRequestError("the end marker of the thinking is also a stop id", param="stop_token_ids")
         try:
             ReasoningGate(markers, **self._gate_options)

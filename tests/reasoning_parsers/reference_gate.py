@@ -46,7 +46,7 @@ class ReferenceGate:
         """(state, index from which ids can begin an end marker)"""
         state, tail = "unknown", self.last_turn()
         if self.is_user_turn():
-            return state, tail
+            return state, len(self.prompt)
         for stop in range(self.last_turn() + 1, len(self.prompt) + 1):
             ends = {
                 "open": tuple(self.prompt[max(0, stop - len(self.markers.start)) : stop]) == self.markers.start,
