@@ -7,7 +7,8 @@ EngineError
 ├── GrammarError              something about the constraint (`pointer`, or `line` and `column`)
 │   ├── InvalidGrammarError       the constraint itself is not valid
 │   ├── UnsupportedGrammarError   valid, but the backend cannot enforce it
-│   └── GrammarCompileError       admission passed, compiling did not
+│   ├── GrammarCompileError       admission passed, compiling did not
+│   └── GrammarLimitError         the constraint proved too complex while the answer was made
 ├── EngineBusyError           the queue is full; retry later
 ├── EngineClosedError         the engine was closed
 └── EngineStepError           one request failed while running (`request_id`)
@@ -85,6 +86,10 @@ class UnsupportedGrammarError(GrammarError):
 
 class GrammarCompileError(GrammarError):
     """The backend failed, or ran out of time, while compiling a constraint that had passed admission."""
+
+
+class GrammarLimitError(GrammarError):
+    """A limit of the backend was hit while the answer was made; it concerns this request only."""
 
 
 class EngineBusyError(EngineError):

@@ -29,6 +29,20 @@ def set_bits_inplace(row: npt.NDArray[np.int32], token_ids: tuple[int, ...]) -> 
         words[token_id // BITS_PER_WORD] |= np.uint32(1 << (token_id % BITS_PER_WORD))
 
 
+def clear_bits_inplace(row: npt.NDArray[np.int32], token_ids: tuple[int, ...]) -> None:
+    """Deny `token_ids` in one row, int32 `(words,)`; ids beyond the row are denied already."""
+    words = row.view(np.uint32)
+    for token_id in token_ids:
+        if token_id // BITS_PER_WORD < len(words):
+            words[token_id // BITS_PER_WORD] &= np.uint32(0xFFFFFFFF ^ (1 << (token_id % BITS_PER_WORD)))
+
+
+def get_bit(row: npt.NDArray[np.int32], token_id: int) -> bool:
+    """Whether `token_id` is allowed in one row, int32 `(words,)`."""
+    word = token_id // BITS_PER_WORD
+    return word < len(row) and bool((int(row[word]) >> (token_id % BITS_PER_WORD)) & 1)
+
+
 def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor, rows: torch.Tensor) -> None:
     """Set the logits of denied tokens to -inf; rows that are not listed keep their bits.
 

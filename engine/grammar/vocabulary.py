@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import xgrammar
+
+from .token_index import TokenIndex
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: the index is made when it is first needed.
+@dataclass(frozen=True)
 class Vocabulary:
     """Bytes of every token.
 
@@ -21,11 +25,20 @@ class Vocabulary:
             markers, ids that the tokenizer does not know). Length is `vocab_size`.
         vocab_size: Columns of the logits, at least the tokenizer's size.
         stop_token_ids: Every id that ends an answer, from all places that declare one.
+        special_tokens: Ids that are never text, with the names by which a grammar can ask for them.
+        encode: Ids of a text as the model's tokenizer writes it, without markers added; None where there is no such function.
     """
 
     token_bytes: tuple[bytes, ...]
     vocab_size: int
     stop_token_ids: tuple[int, ...]
+    special_tokens: tuple[tuple[int, str], ...] = ()
+    encode: Callable[[str], list[int]] | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def index(self) -> TokenIndex:
+        """The tokens by their bytes."""
+        return TokenIndex(self.token_bytes)
 
 
 def read_vocabulary(tokenizer: PreTrainedTokenizerBase, *, vocab_size: int, stop_token_ids: Iterable[int]) -> Vocabulary:

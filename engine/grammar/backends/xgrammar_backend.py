@@ -10,11 +10,14 @@ import os
 import re
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import xgrammar
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
-from ..bitmask import set_bits_inplace
+from ..bitmask import BITS_PER_WORD, clear_bits_inplace, set_bits_inplace
+from ..forced import spell_forced
 from ..matcher import CompiledGrammar, Matcher
 from ..schema_check import close_ranges, without_misread
 from ..spec import GrammarSpec
@@ -82,16 +85,17 @@ class XGrammarBackend:
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""
-        running: list[xgrammar.GrammarMatcher] = []
-        running_rows: list[int] = []
+        table = bitmask.numpy()
+        running: list[tuple[_XGrammarMatcher, int]] = []
         for matcher, row in zip(matchers, rows, strict=True):
             if isinstance(matcher, _XGrammarMatcher) and not matcher.is_terminated():
-                running.append(matcher.raw)
-                running_rows.append(row)
+                running.append((matcher, row))
             else:
                 matcher.fill_bitmask(bitmask, row)
         if running:
-            self._batch.batch_fill_next_token_bitmask(running, bitmask.numpy(), running_rows)
+            self._batch.batch_fill_next_token_bitmask([matcher.raw for matcher, _ in running], table, [row for _, row in running])
+        for matcher, row in running:
+            matcher.finish_row(table[row])
 
 
 def _grammar(spec: GrammarSpec) -> xgrammar.Grammar:
@@ -173,6 +177,7 @@ class _XGrammarMatcher:
         self.backend = backend
         self.raw = raw
         self._stop_token_ids = stop_token_ids
+        self._foreign_stop_ids = tuple(set(backend.vocabulary.stop_token_ids).difference(stop_token_ids))
         self._num_steps = num_steps
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
@@ -207,9 +212,25 @@ class _XGrammarMatcher:
             set_bits_inplace(bitmask.numpy()[row], self._stop_token_ids)
             return
         self.raw.fill_next_token_bitmask(bitmask.numpy(), row)
+        self.finish_row(bitmask.numpy()[row])
+
+    def finish_row(self, row: npt.NDArray[np.int32]) -> None:
+        """Deny what xgrammar 0.2.9 sets and does not take: stop ids of the model that are not the request's, and padding columns.
+
+        Args:
+            row: int32 `(words,)`, changed in place.
+        """
+        clear_bits_inplace(row, self._foreign_stop_ids)
+        words, bits = divmod(self.backend.vocabulary.vocab_size, BITS_PER_WORD)
+        if bits:
+            row[words] &= (1 << bits) - 1
+            words += 1
+        row[words:] = 0
 
     def forced_tokens(self) -> list[int]:
-        return [int(token_id) for token_id in self.raw.find_jump_forward_tokens()]
+        if self.is_completed():
+            return []
+        return spell_forced(self, self.raw.find_jump_forward_string().encode(), self.backend.vocabulary)
 
     def is_completed(self) -> bool:
         return bool(self.raw.is_completed())
@@ -227,7 +248,12 @@ class _XGrammarMatcher:
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
         for count, token_id in enumerate(token_ids):
-            if self.raw.is_terminated() or not self.raw.accept_token(token_id):
+            if not self._is_text_or_stop(token_id) or self.raw.is_terminated() or not self.raw.accept_token(token_id):
                 return count
             self._num_steps += 1
         return len(token_ids)
+
+    def _is_text_or_stop(self, token_id: int) -> bool:
+        # xgrammar refuses other ids too, with a warning on stderr for each.
+        token_bytes = self.backend.vocabulary.token_bytes
+        return token_id in self._stop_token_ids or (0 <= token_id < len(token_bytes) and token_bytes[token_id] != b"")

@@ -1,0 +1,163 @@
+"""llguidance as a grammar backend: compiles in milliseconds, and every step of it is bounded by fuel.
+
+It does its work lazily, mask by mask, where xgrammar prepares it. Refusals of the library are found here and get a place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+
+import llguidance
+import numpy as np
+import torch
+
+from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
+from ..bitmask import bitmask_width
+from ..matcher import CompiledGrammar, Matcher
+from ..number_cap import NumberCap, limits_for
+from ..spec import GrammarSpec
+from ..vocabulary import Vocabulary
+from .llguidance_matcher import LLGuidanceMatcher
+from .llguidance_place import find_place
+from .llguidance_source import lark_source
+
+MAX_LEXER_STATES = 60_000
+"""Of one matcher, 1 to 2 kB each; the library's own limit of 250,000 would be half a gigabyte for one request."""
+_BYTES_PER_SOURCE_BYTE = 24
+_BASE_BYTES = 64 * 1024
+
+
+class LLGuidanceBackend:
+    """Compiles specs with llguidance for one vocabulary; its verbs may be called from several threads.
+
+    Args:
+        vocabulary: The tokens.
+        num_threads: Threads of a batched fill; None takes all cores.
+    """
+
+    name = "llguidance"
+
+    def __init__(self, vocabulary: Vocabulary, *, num_threads: int | None = None) -> None:
+        self.vocabulary = vocabulary
+        self.width = bitmask_width(vocabulary.vocab_size)
+        self.limits = llguidance.LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+        self._tokenizer = llguidance.LLTokenizer(_Tokens(vocabulary))
+        self._executor = llguidance.LLExecutor(num_threads or max(1, os.cpu_count() or 1))
+
+    def check(self, spec: GrammarSpec) -> None:
+        """Build the grammar and throw it away; takes milliseconds.
+
+        Raises:
+            UnsupportedGrammarError: llguidance cannot compile this constraint.
+        """
+        self._build(spec)
+
+    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
+        """Build the grammar.
+
+        Raises:
+            GrammarCompileError: llguidance failed.
+        """
+        try:
+            return self._build(spec)
+        except UnsupportedGrammarError as error:
+            raise GrammarCompileError(str(error), pointer=error.pointer, line=error.line, column=error.column) from error
+
+    def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+        """Fill rows on all cores; see the protocol."""
+        running: list[tuple[LLGuidanceMatcher, int]] = []
+        for matcher, row in zip(matchers, rows, strict=True):
+            if isinstance(matcher, LLGuidanceMatcher) and matcher.can_move():
+                running.append((matcher, row))
+            else:
+                matcher.fill_bitmask(bitmask, row)
+        if not running:
+            return
+        table = np.zeros((len(running), bitmask_width(self.vocabulary.vocab_size + 1)), dtype=np.int32)
+        jobs = [(matcher.raw, index) for index, (matcher, _) in enumerate(running)]
+        self._executor.unsafe_compute_mask_ptr(jobs, table.ctypes.data, table.shape[1] * table.itemsize, len(running))
+        for index, (matcher, row) in enumerate(running):
+            matcher.finish_row(table[index], bitmask.numpy()[row])
+
+    def new_raw(self, source: str) -> llguidance.LLMatcher:
+        """Make llguidance's own matcher; errors are in it."""
+        grammar = llguidance.LLMatcher.grammar_from_lark(source)
+        return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self.limits)
+
+    def _build(self, spec: GrammarSpec) -> _LLGuidanceCompiled:
+        source = lark_source(spec)
+        raw = self.new_raw(source)
+        if raw.is_error():
+            raise self._refusal(spec, raw.get_error())
+        cap = None
+        if spec.kind == "json_schema" and spec.max_number_digits is not None:
+            cap = NumberCap(self.vocabulary.token_bytes, limits_for(json.loads(spec.source), spec.max_number_digits))
+        return _LLGuidanceCompiled(self, raw, cap, len(source))
+
+    def _refusal(self, spec: GrammarSpec, message: str) -> GrammarError:
+        reason = _reason(message)
+        pointer, line, column = None, None, None
+        if spec.kind == "json_schema":
+            pointer = find_place(json.loads(spec.source), reason, self._why_not)
+        elif place := re.search(r"\b(\d+)\((\d+)\)", message):
+            # Our own head is line 1.
+            line, column = max(1, int(place[1]) - 1), int(place[2])
+        return UnsupportedGrammarError(
+            f"llguidance cannot compile this {spec.kind.replace('_', ' ')}: {reason}",
+            pointer=pointer,
+            line=line,
+            column=column,
+            hint="simplify it, or validate afterwards without a constraint",
+        )
+
+    def _why_not(self, schema: object) -> str:
+        error = llguidance.LLMatcher.validate_grammar(
+            llguidance.LLMatcher.grammar_from_lark("start: %json " + json.dumps(schema)), self._tokenizer, limits=self.limits
+        )
+        return _reason(error) if error and not error.startswith("WARNING") else ""
+
+
+class _Tokens(llguidance.TokenizerWrapper):
+    """The vocabulary as llguidance reads it: one id more, which stands for the end and no model ever writes."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tokens = [*vocabulary.token_bytes, b"<end>"]
+        for token_id, text in vocabulary.special_tokens:
+            tokens[token_id] = text.encode()
+        self.tokens = tokens
+        self.special_token_ids = [vocabulary.vocab_size, *(token_id for token_id, _ in vocabulary.special_tokens)]
+        self.eos_token_id = vocabulary.vocab_size
+        self.bos_token_id = None
+        self._index = vocabulary.index
+
+    def __call__(self, text: str) -> list[int]:
+        # Asked only where llguidance itself would spell forced text; it never does (`no_forcing`).
+        return self._index.spell(text.encode()) or []
+
+
+def _reason(message: str) -> str:
+    """Give the sentence of llguidance's message that says why, without its excerpts."""
+    lines = [line for line in message.splitlines() if line.strip() and not re.match(r"\s+(\d+ \||\^)", line)]
+    text = " ".join(line.strip() for line in lines)
+    return re.sub(r"^(at )?\d+\(\d+\): ", "", text).removeprefix("failed to compile JSON schema: ")
+
+
+class _LLGuidanceCompiled:
+    def __init__(self, backend: LLGuidanceBackend, raw: llguidance.LLMatcher, cap: NumberCap | None, source_bytes: int) -> None:
+        self._backend = backend
+        self._raw = raw
+        self._cap = cap
+        self._source_bytes = source_bytes
+
+    @property
+    def memory_size_bytes(self) -> int:
+        # The library does not say; measured on schemas of 1 to 60 kB.
+        return _BASE_BYTES + _BYTES_PER_SOURCE_BYTE * self._source_bytes
+
+    def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
+        return LLGuidanceMatcher(self._backend, self._raw, self._cap, frozenset(stop_token_ids))

@@ -1,0 +1,146 @@
+"""Specs as llguidance reads them: one Lark text each, JSON schemas inside it.
+
+`no_forcing` is on in all of them: otherwise a row allows one spelling of a forced text only, whatever the model would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from ...errors import UnsupportedGrammarError
+from ..number_cap import numbers_in
+from ..schema_check import Place, escape_pointer, map_subschemas, walk_schemas
+from ..spec import GrammarSpec
+
+_HEAD = '%llguidance {"no_forcing": true}\n'
+FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid uri".split())
+"""Formats that llguidance 1.9.1 masks."""
+_STANDARD_FORMATS = FORMATS | frozenset(
+    "idn-email idn-hostname uri-reference iri iri-reference uri-template json-pointer relative-json-pointer regex".split()
+)
+_MAX_MULTIPLE = 10_000
+"""Larger multiples run into the limits of the lexer in the middle of a number."""
+_FAR = {"integer": 10**18, "number": 10**15}
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+_FINEST_STEP = 1e-9
+_MAX_DECIMALS = 20
+_WHITE_SPACE = r"[\x20\x0A\x0D\x09]"
+
+
+def lark_source(spec: GrammarSpec) -> str:
+    """Give the Lark text of a spec.
+
+    Raises:
+        UnsupportedGrammarError: llguidance cannot express it, and its own message would not say where.
+    """
+    if spec.kind == "json_schema":
+        return _HEAD + "start: %json " + json.dumps(_schema(spec), ensure_ascii=False)
+    if spec.kind == "choice":
+        return _HEAD + "start: " + " | ".join(_literal(text) for text in json.loads(spec.source))
+    if spec.kind == "regex":
+        return _HEAD + f"start: /{_escape_slashes(spec.source)}/"
+    if spec.kind == "lark":
+        return _HEAD + spec.source
+    raise UnsupportedGrammarError(f"llguidance does not take constraints of kind {spec.kind}", hint="use xgrammar")
+
+
+def _literal(text: str) -> str:
+    # Lark reads the escapes of JSON; the empty text is no literal there.
+    return json.dumps(text, ensure_ascii=False) if text else '""'
+
+
+def _escape_slashes(pattern: str) -> str:
+    return re.sub(r"\\.|/|\n", lambda match: {"/": r"\/", "\n": r"\n"}.get(match[0], match[0]), pattern, flags=re.DOTALL)
+
+
+def _schema(spec: GrammarSpec) -> dict[str, Any]:
+    if spec.any_order:
+        raise UnsupportedGrammarError("llguidance keeps the order of the schema", hint="leave any_order out")
+    schema = json.loads(spec.source)
+    _refuse_what_is_misread(schema)
+    if spec.max_number_digits is not None:
+        schema = _bound_numbers(schema)
+    schema = _without_unknown_formats(schema)
+    if not isinstance(schema, dict):
+        schema = {}
+    schema["x-guidance"] = _white_space_options(spec)
+    return schema
+
+
+def _white_space_options(spec: GrammarSpec) -> dict[str, Any]:
+    style = spec.whitespace.style
+    if style == "compact":
+        return {"whitespace_flexible": False}
+    if style == "pattern":
+        return {"whitespace_pattern": spec.whitespace.regex}
+    if style == "flexible":
+        most = spec.whitespace.max_run
+        return {"whitespace_flexible": True} if most is None else {"whitespace_pattern": f"{_WHITE_SPACE}{{1,{most}}}"}
+    raise UnsupportedGrammarError("llguidance cannot indent", hint="use flexible white space, or xgrammar")
+
+
+def _refuse_what_is_misread(schema: Any) -> None:
+    for place in walk_schemas(schema):
+        if not isinstance(place.schema, Mapping):
+            continue
+        for key in ("const", "enum"):
+            if key in place.schema and any(map(_is_rounded, numbers_in(place.schema[key]))):
+                raise _refusal("llguidance rounds integers beyond 64 bits, and decimals beyond 20 digits", place, key)
+        multiple = place.schema.get("multipleOf")
+        if isinstance(multiple, (int, float)) and _coefficient(multiple) > _MAX_MULTIPLE:
+            raise _refusal(f"llguidance masks multiples up to {_MAX_MULTIPLE}", place, "multipleOf")
+
+
+def _refusal(message: str, place: Place, key: str) -> UnsupportedGrammarError:
+    return UnsupportedGrammarError(message, pointer=f"{place.pointer}/{escape_pointer(key)}")
+
+
+def _is_rounded(number: float) -> bool:
+    if isinstance(number, int):
+        return not -(2**63) <= number < 2**63
+    exponent = Decimal(str(number)).as_tuple().exponent
+    return isinstance(exponent, int) and exponent < -_MAX_DECIMALS
+
+
+def _coefficient(multiple: float) -> float:
+    while multiple != int(multiple) and multiple < 1e6:
+        multiple = round(multiple * 10, 9)
+    return multiple
+
+
+def _bound_numbers(schema: Any) -> Any:
+    """Close what the cap of digits could not end: multiples without a range, and decimals above an excluded bound.
+
+    At the last digit that the cap leaves, no multiple may be in reach, and `0.000...` is not above 0 yet; a range, and a step for
+    the decimals, lets the automaton see the end in time.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    closed = map_subschemas(schema, _bound_numbers)
+    kinds = schema.get("type", ["integer", "number"])
+    kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+    if "multipleOf" in schema:
+        far = _FAR["number" if "number" in kinds else "integer"]
+        if not {"minimum", "exclusiveMinimum"} & schema.keys():
+            closed["minimum"] = min([-far, *(schema[key] for key in _BOUNDS if key in schema)])
+        if not {"maximum", "exclusiveMaximum"} & schema.keys():
+            closed["maximum"] = max([far, *(schema[key] for key in _BOUNDS if key in schema)])
+    elif "number" in kinds and {"exclusiveMinimum", "exclusiveMaximum"} & schema.keys():
+        bounds = [schema[key] for key in _BOUNDS if key in schema]
+        if all(isinstance(bound, (int, float)) and round(bound, 8) == bound for bound in bounds):
+            closed["multipleOf"] = _FINEST_STEP
+    return closed
+
+
+def _without_unknown_formats(schema: Any) -> Any:
+    """A format that the standard does not know is an annotation; llguidance refuses it."""
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = map_subschemas(schema, _without_unknown_formats)
+    if kept.get("format") not in _STANDARD_FORMATS:
+        kept.pop("format", None)
+    return kept

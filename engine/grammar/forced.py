@@ -1,0 +1,69 @@
+"""Forced text as tokens, the way the model's tokenizer would most likely write it."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from .bitmask import get_bit, new_bitmask
+from .matcher import Matcher
+from .vocabulary import Vocabulary
+
+_SPECIAL = re.compile(rb"\xff\[(\d+)\]")
+
+
+def spell_forced(matcher: Matcher, data: bytes, vocabulary: Vocabulary) -> list[int]:
+    r"""Give ids that spell `data` from the state of `matcher`, without those at the end that could be part of a longer token.
+
+    Args:
+        matcher: Where the text begins; not changed.
+        data: The forced text; `\xff[ID]` in it is a special token.
+        vocabulary: The tokens.
+    """
+    token_ids: list[int] = []
+    for index, part in enumerate(_SPECIAL.split(data)):
+        if index % 2:
+            token_ids.append(int(part))
+        elif part:
+            spelled = _spell(part, vocabulary)
+            if spelled is None:
+                break
+            token_ids += spelled
+    token_ids = token_ids[: matcher.validate_tokens(token_ids)]
+    return _without_open_end(matcher, token_ids, vocabulary)
+
+
+def _spell(data: bytes, vocabulary: Vocabulary) -> list[int] | None:
+    if vocabulary.encode is not None:
+        try:
+            token_ids = vocabulary.encode(data.decode())
+        except UnicodeDecodeError:
+            return vocabulary.index.spell(data)
+        if b"".join(vocabulary.token_bytes[token_id] for token_id in token_ids) == data:
+            return token_ids
+    return vocabulary.index.spell(data)
+
+
+def _without_open_end(matcher: Matcher, token_ids: list[int], vocabulary: Vocabulary) -> list[int]:
+    """Cut where a legal token begins as the rest does, and goes on."""
+    suffix = b""
+    kept = len(token_ids)
+    for position in range(len(token_ids) - 1, -1, -1):
+        suffix = vocabulary.token_bytes[token_ids[position]] + suffix
+        longer = vocabulary.index.longer_than(suffix)
+        if not suffix or not longer:
+            break
+        if _allows_any(matcher, token_ids[:position], longer, vocabulary.vocab_size):
+            kept = position
+    return token_ids[:kept]
+
+
+def _allows_any(matcher: Matcher, prefix: list[int], candidates: list[int], vocab_size: int) -> bool:
+    bitmask: torch.Tensor = new_bitmask(1, vocab_size)
+    if not matcher.accept_tokens(prefix):
+        return False
+    matcher.fill_bitmask(bitmask, 0)
+    matcher.rollback(len(prefix))
+    row = bitmask.numpy()[0]
+    return any(get_bit(row, token_id) for token_id in candidates)

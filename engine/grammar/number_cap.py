@@ -1,0 +1,120 @@
+"""Bound the digits of numbers in a JSON text, whatever grammar writes it.
+
+A small automaton over the bytes of the answer: a small model writes digits until the limit otherwise. It denies tokens, so it
+works beside any matcher; strings are left alone. Exponents end at 279, so that no number becomes infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .bitmask import bitmask_width, set_bits_inplace
+
+State = tuple[str, int]
+"""Where the text stands, and a count of digits (for exponents: their value so far, at least 1 for one digit)."""
+
+START: State = ("outside", 0)
+_MAX_EXPONENT = 279
+
+
+class NumberLimits(NamedTuple):
+    """Digits before the point, after it, and the largest exponent."""
+
+    integer: int
+    fraction: int
+    exponent: int
+
+
+def limits_for(schema: Any, max_digits: int) -> NumberLimits:
+    """Give the limits that leave every number which the schema itself names writable."""
+    integer = fraction = max_digits
+    exponent = _MAX_EXPONENT
+    for number in numbers_in(schema):
+        parts = Decimal(str(number)).as_tuple()
+        if isinstance(parts.exponent, int):
+            # One more, for a range that begins above the largest number of as many digits.
+            integer = max(integer, len(parts.digits) + parts.exponent + 1)
+            fraction = max(fraction, -parts.exponent)
+            exponent = max(exponent, abs(parts.exponent) + len(parts.digits))
+    return NumberLimits(integer, fraction, exponent)
+
+
+def numbers_in(data: Any) -> Iterator[int | float]:
+    """Give every number inside of JSON data."""
+    stack = [data]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield value
+
+
+class NumberCap:
+    """The automaton for one vocabulary and one set of limits; immutable but for a cache of rows."""
+
+    def __init__(self, token_bytes: Sequence[bytes], limits: NumberLimits) -> None:
+        self._token_bytes = token_bytes
+        self._limits = limits
+        self._rows: dict[State, npt.NDArray[np.int32]] = {}
+        # Tokens that can break a limit at all: from outside those with very long runs, else those that go on with a number.
+        shortest = min(limits.integer, limits.fraction)
+        self._long = [i for i, data in enumerate(token_bytes) if len(data) > shortest]
+        self._continuing = [i for i, data in enumerate(token_bytes) if data and data[:1] in b"0123456789.eE+-"]
+
+    def advance(self, state: State, data: bytes) -> State | None:
+        """Give the state after `data`, or None if a number in it is too long."""
+        kind, count = state
+        for byte in data:
+            if kind == "string":
+                kind = "escape" if byte == 0x5C else "outside" if byte == 0x22 else "string"
+            elif kind == "escape":
+                kind = "string"
+            elif 0x30 <= byte <= 0x39:
+                kind, count = self._digit(kind, count, byte - 0x30)
+                if kind == "too long":
+                    return None
+            else:
+                kind, count = _after(kind, byte), 0
+        return kind, count
+
+    def deny_inplace(self, state: State, row: npt.NDArray[np.int32]) -> None:
+        """Take out of `row`, int32 `(words,)`, the tokens that would make a number too long."""
+        denied = self._rows.get(state)
+        if denied is None:
+            denied = self._rows[state] = self._denied(state)
+        row[: len(denied)] &= ~denied
+
+    def _denied(self, state: State) -> npt.NDArray[np.int32]:
+        candidates = self._long if state[0] in ("outside", "string", "escape") else {*self._long, *self._continuing}
+        row = np.zeros(bitmask_width(len(self._token_bytes)), dtype=np.int32)
+        too_long = [i for i in candidates if self._token_bytes[i] and self.advance(state, self._token_bytes[i]) is None]
+        set_bits_inplace(row, tuple(too_long))
+        return row
+
+    def _digit(self, kind: str, count: int, digit: int) -> State:
+        if kind in ("point", "fraction"):
+            return ("fraction", count + 1) if count < self._limits.fraction else ("too long", 0)
+        if kind in ("exponent", "exponent digits"):
+            value = count * 10 + digit
+            # Leading zeros count too: they could go on for ever.
+            return ("exponent digits", max(value, 1)) if value <= self._limits.exponent else ("too long", 0)
+        return ("integer", count + 1) if kind != "integer" or count < self._limits.integer else ("too long", 0)
+
+
+def _after(kind: str, byte: int) -> str:
+    """Give the state after a byte that is no digit, outside of strings."""
+    if byte == 0x22:
+        return "string"
+    if byte == 0x2E and kind == "integer":
+        return "point"
+    if byte in b"eE" and kind in ("integer", "fraction"):
+        return "exponent"
+    return "exponent" if byte in b"+-" and kind == "exponent" else "outside"
