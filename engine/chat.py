@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from reasoning_parsers import ReasoningFamily, ReasoningParserError, TokenMarkers, get_family, list_families
+from reasoning_parsers import (
+    PROBE_TEXT,
+    Detection,
+    FamilyRegistry,
+    ReasoningFamily,
+    ReasoningParserError,
+    TokenizerFacts,
+    TokenMarkers,
+    detect_family,
+    installed_registry,
+    teach_family,
+)
 
 from .errors import InvalidRequestError, ModelLoadError
 
 logger = logging.getLogger(__name__)
 
-_STRING = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
-_JINJA_CODE = re.compile(rf"""\{{[{{%](?:{_STRING}|[^'"])*?[}}%]\}}""", re.DOTALL)
+_NUM_SHOWN = 30
 
 
 class ChatFormat:
@@ -24,13 +33,34 @@ class ChatFormat:
 
     Attributes:
         tokenizer: The tokenizer.
+        detection: What was found of the family, and why; None where the user said that the model does not think.
         family: The reasoning family, or None for a model that does not think.
         markers: Think markers as token ids, or None.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, family_name: str) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        family_name: str = "auto",
+        *,
+        families: FamilyRegistry | None = None,
+        model_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Find the family.
+
+        Args:
+            tokenizer: The tokenizer.
+            family_name: Name of a family, `auto` to find out, `none` for a model that does not think.
+            families: The families to look in; None takes those that ship and those that are installed.
+            model_config: The model's configuration, as a hint.
+
+        Raises:
+            InvalidRequestError: There is no such family.
+            ModelLoadError: The family's markers are not in the vocabulary.
+        """
         self.tokenizer = tokenizer
-        self.family = _pick_family(tokenizer, family_name)
+        self.detection = _find_family(tokenizer, family_name, families, model_config or {})
+        self.family = None if self.detection is None else self.detection.family
         self.markers = None if self.family is None else _resolve_markers(tokenizer, self.family)
 
     def render(
@@ -55,7 +85,7 @@ class ChatFormat:
         if not self.tokenizer.chat_template:
             raise InvalidRequestError("this model has no chat template", param="messages", hint="give token ids or text instead")
         if thinking is not None:
-            template_kwargs |= self._switch(thinking)
+            template_kwargs |= self._switch(thinking, template_kwargs)
         try:
             token_ids: Any = self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
@@ -68,60 +98,63 @@ class ChatFormat:
             raise InvalidRequestError(f"the chat template refuses these messages: {error}", param="messages") from error
         return [int(token_id) for token_id in token_ids]
 
-    def _switch(self, thinking: bool) -> dict[str, bool]:
-        switch = self.family.thinking_switch if self.family is not None else None
-        if switch is not None:
-            return {switch: thinking}
-        if thinking == (self.family is not None):
+    def _switch(self, thinking: bool, template_kwargs: Mapping[str, Any]) -> dict[str, bool | str]:
+        family = self.family
+        if family is not None and family.thinking_switch is not None:
+            value = family.switch_on if thinking else family.switch_off
+            for name in (family.thinking_switch, *family.other_switches):
+                if name in template_kwargs and template_kwargs[name] != value:
+                    raise InvalidRequestError(
+                        f"thinking={thinking} contradicts {name}={template_kwargs[name]!r}",
+                        param="thinking",
+                        hint=f"give one of them; thinking={thinking} stands for {name}={value!r} in this model",
+                    )
+            return {family.thinking_switch: value}
+        if thinking == (family is not None):
             return {}
         raise InvalidRequestError(
             f"this model's thinking cannot be switched {'on' if thinking else 'off'}", param="thinking", hint="leave it out"
         )
 
 
-def _pick_family(tokenizer: PreTrainedTokenizerBase, name: str) -> ReasoningFamily | None:
+def read_tokenizer_facts(tokenizer: PreTrainedTokenizerBase, model_config: Mapping[str, Any] | None = None) -> TokenizerFacts:
+    """Collect what the detection of a family has to know of a tokenizer."""
+
+    def render(variables: Mapping[str, Any]) -> str:
+        # transformers renders in jinja2's immutable sandbox.
+        prompt: Any = tokenizer.apply_chat_template(
+            [{"role": "user", "content": PROBE_TEXT}], add_generation_prompt=True, tokenize=False, **variables
+        )
+        return str(prompt)
+
+    return TokenizerFacts(
+        added_tokens={str(token): int(token_id) for token, token_id in tokenizer.get_added_vocab().items()},
+        token_to_id=lambda text: _token_to_id(tokenizer, text),
+        chat_template=tokenizer.chat_template,
+        render=render if tokenizer.chat_template else None,
+        response_template=getattr(tokenizer, "response_template", None),
+        model_config=model_config or {},
+    )
+
+
+def _find_family(
+    tokenizer: PreTrainedTokenizerBase, name: str, families: FamilyRegistry | None, model_config: Mapping[str, Any]
+) -> Detection | None:
     if name == "none":
         return None
-    if name == "auto":
-        return detect_family(tokenizer)
+    facts = read_tokenizer_facts(tokenizer, model_config)
     try:
-        return get_family(name)
+        registry = families or installed_registry()
+        if name == "auto":
+            found = detect_family(facts, registry.list_families())
+        else:
+            found = teach_family(registry.get_family(name), facts)
     except ReasoningParserError as error:
         raise InvalidRequestError(str(error), param="family") from error
-
-
-def detect_family(tokenizer: PreTrainedTokenizerBase) -> ReasoningFamily | None:
-    """Pick the family whose markers are single tokens here and whose switch, turn and tool tokens fit best; None if none fits.
-
-    Of families that fit equally well it is the first one of the table.
-    """
-    variables = _template_variables(tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else "")
-    scored = [(_fit(family, tokenizer, variables), family) for family in list_families()]
-    (score, _), best = max(scored, key=lambda pair: pair[0])
-    family = best if score > 0 else None
-    logger.info("reasoning family: %s", family.name if family is not None else "none")
-    return family
-
-
-def _template_variables(template: str) -> frozenset[str]:
-    """Words of a template's code that can be variables: neither text nor attributes, so that prose is no switch."""
-    code = " ".join(re.sub(_STRING, "''", block, flags=re.DOTALL) for block in _JINJA_CODE.findall(template))
-    return frozenset(re.findall(r"(?<![.\w])[A-Za-z_]\w*", code))
-
-
-def _fit(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase, variables: frozenset[str]) -> tuple[float, int]:
-    """Score 0 = the markers are not here. Turn and tool tokens count as a share of the family's, the switch as all of them.
-
-    Their number follows, for a family whose tokens are some of another's.
-    """
-    if _token_to_id(tokenizer, family.end) is None or _token_to_id(tokenizer, family.start) is None:
-        return 0.0, 0
-    tokens = (*family.turn_boundaries, *family.implicit_ends)
-    found = [_token_to_id(tokenizer, text) is not None for text in tokens]
-    score = sum(found) / len(found) if found else 0.0
-    if family.thinking_switch is not None:
-        score += 1 if family.thinking_switch in variables else -1
-    return 10 + score, sum(found)
+    for warning in found.warnings:
+        logger.warning("%s", warning)
+    logger.info("reasoning family: %s (%s)", "none" if found.family is None else found.family.name, found.confidence)
+    return found
 
 
 def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
@@ -130,12 +163,20 @@ def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
 
 
 def _resolve_markers(tokenizer: PreTrainedTokenizerBase, family: ReasoningFamily) -> TokenMarkers:
+    def token_to_id(text: str) -> int | None:
+        # The unknown token's id is wanted too: it tells which texts have no ids.
+        token_id: Any = tokenizer.convert_tokens_to_ids(text)
+        return token_id if token_id is None else int(token_id)
+
     def encode(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False))
 
     try:
-        return TokenMarkers.resolve(family, lambda text: _token_to_id(tokenizer, text), encode)
+        return TokenMarkers.resolve(family, token_to_id, encode)
     except ReasoningParserError as error:
+        added = [str(token) for token in tokenizer.get_added_vocab()]
+        known = f"its added tokens are {', '.join(added[:_NUM_SHOWN])}" if added else "it has no added tokens"
+        more = f" and {len(added) - _NUM_SHOWN} more" if len(added) > _NUM_SHOWN else ""
         raise ModelLoadError(
-            f"the markers of {family.name} are not in this vocabulary: {error}", hint="set family='none'"
+            f"the markers of {family.name} are not in this vocabulary: {error}; {known}{more}", hint="set family='none'"
         ) from error

@@ -7,37 +7,50 @@ from __future__ import annotations
 
 from .base import PromptState, ReasoningDelta, ReasoningParser, ReasoningSplit
 from .channels import Channels
+from .default_registry import get_family, installed_registry, list_families, load_registry, register_family
 from .delimited import DelimitedParser
+from .detection import Confidence, Detection, detect_family, teach_family
 from .errors import (
     DuplicateFamilyError,
+    FamilySourceError,
     InvalidOptionError,
     MarkerError,
     ReasoningParserError,
+    TemplateReadError,
     UnknownFamilyError,
     UnknownPromptStateError,
 )
 from .exits import Content
 from .factory import get_parser
 from .family import ReasoningFamily
+from .family_sources import ENTRY_POINT_GROUP, PlacedFamily, build_registry, read_entry_points, read_families
 from .gate import Bounds, OnUnknown, ReasoningGate
 from .markers import TokenMarkers
-from .registry import FamilyRegistry, get_family, list_families, register_family
+from .registry import FamilyRegistry
 from .scanner import EndMarker
 from .symbols import TokenSymbols
+from .template_switches import Switch
+from .tokenizer_facts import PROBE_TEXT, TokenizerFacts
 from .unsupported_families import UNSUPPORTED_FAMILIES
 
 __all__ = [
+    "ENTRY_POINT_GROUP",
+    "PROBE_TEXT",
     "UNSUPPORTED_FAMILIES",
     "Bounds",
     "Channels",
+    "Confidence",
     "Content",
     "DelimitedParser",
+    "Detection",
     "DuplicateFamilyError",
     "EndMarker",
     "FamilyRegistry",
+    "FamilySourceError",
     "InvalidOptionError",
     "MarkerError",
     "OnUnknown",
+    "PlacedFamily",
     "PromptState",
     "ReasoningDelta",
     "ReasoningFamily",
@@ -45,12 +58,22 @@ __all__ = [
     "ReasoningParser",
     "ReasoningParserError",
     "ReasoningSplit",
+    "Switch",
+    "TemplateReadError",
     "TokenMarkers",
     "TokenSymbols",
+    "TokenizerFacts",
     "UnknownFamilyError",
     "UnknownPromptStateError",
+    "build_registry",
+    "detect_family",
     "get_family",
     "get_parser",
+    "installed_registry",
     "list_families",
+    "load_registry",
+    "read_entry_points",
+    "read_families",
     "register_family",
+    "teach_family",
 ]

@@ -3,7 +3,9 @@
     ReasoningParserError
     ├── UnknownFamilyError          no row of that name (also a LookupError)
     ├── DuplicateFamilyError        a name or alias is taken
+    ├── FamilySourceError           a file or an entry point with families cannot be used
     ├── MarkerError                 a marker is empty, ambiguous or not in the vocabulary
+    ├── TemplateReadError           the source of a chat template cannot be read
     ├── UnknownPromptStateError     the prompt does not say whether thinking is open, and the caller asked for an error then
     └── InvalidOptionError          an argument is out of range, or a call comes at the wrong time (also a ValueError)
 
@@ -58,16 +60,35 @@ class DuplicateFamilyError(ReasoningParserError):
         name: The name or alias that clashes.
         existing: Name of the family that has it.
         new: Name of the family that claims it too.
+        existing_place: Where the first was read: a file and line, an entry point; "" where that is not known.
+        new_place: Where the second was read.
     """
 
-    def __init__(self, name: str, existing: str, new: str) -> None:
+    def __init__(self, name: str, existing: str, new: str, *, existing_place: str = "", new_place: str = "") -> None:
+        first, second = (
+            f"{family!r}{f' ({place})' if place else ''}" for family, place in ((existing, existing_place), (new, new_place))
+        )
         super().__init__(
-            f"families {existing!r} and {new!r} both claim the name {name!r}",
+            f"families {first} and {second} both claim the name {name!r}",
             hint="names and aliases are compared without case, and '-' equals '_'",
         )
         self.name = name
         self.existing = existing
         self.new = new
+        self.existing_place = existing_place
+        self.new_place = new_place
+
+
+class FamilySourceError(ReasoningParserError):
+    """A file or an entry point with families cannot be used.
+
+    Attributes:
+        place: The file with the line or key, or the entry point.
+    """
+
+    def __init__(self, place: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{place}: {message}", hint=hint)
+        self.place = place
 
 
 class MarkerError(ReasoningParserError):
@@ -92,6 +113,10 @@ class MarkerError(ReasoningParserError):
         self.marker = marker
         self.family = family
         self.field = field
+
+
+class TemplateReadError(ReasoningParserError):
+    """The source of a chat template is no Jinja, or uses syntax that is not known here; the message names the place."""
 
 
 class UnknownPromptStateError(ReasoningParserError):

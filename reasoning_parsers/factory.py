@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .base import PromptState, ReasoningParser
+from .default_registry import get_family
 from .delimited import DelimitedParser
 from .family import ReasoningFamily
-from .registry import get_family
 
 
 def get_parser(

@@ -1,6 +1,6 @@
-"""Families by name: an immutable registry and the default one.
+"""Families by name: an immutable registry. The one that everybody uses is in `default_registry.py`.
 
-Knows rows (`families.py`) and names, nothing else. Registering gives a new registry, so nothing is ever overwritten and no
+Knows rows and names, nothing else. Registering gives a new registry, so nothing is ever overwritten and no
 module-level state changes.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from .errors import DuplicateFamilyError, UnknownFamilyError
-from .families import FAMILIES
 from .family import ReasoningFamily
 from .unsupported_families import UNSUPPORTED_FAMILIES
 
@@ -40,7 +39,7 @@ class FamilyRegistry:
         Raises:
             UnknownFamilyError: There is none. The error lists near names, or says what a name that other projects know needs.
         """
-        key = _normalize(name)
+        key = normalize_name(name)
         family = self._by_name.get(key)
         if family is None:
             near = difflib.get_close_matches(key, self._by_name, n=_NUM_NEAR_NAMES)
@@ -66,36 +65,13 @@ def _index(families: tuple[ReasoningFamily, ...]) -> dict[str, ReasoningFamily]:
     by_name: dict[str, ReasoningFamily] = {}
     for family in families:
         # A set: an alias that only spells the name another way is no clash.
-        for key in sorted({_normalize(name) for name in (family.name, *family.aliases)}):
+        for key in sorted({normalize_name(name) for name in (family.name, *family.aliases)}):
             taken = by_name.setdefault(key, family)
             if taken is not family:
                 raise DuplicateFamilyError(key, taken.name, family.name)
     return by_name
 
 
-def _normalize(name: str) -> str:
+def normalize_name(name: str) -> str:
+    """Give the form in which names are compared: case does not matter, and `-` equals `_`."""
     return name.strip().lower().replace("-", "_")
-
-
-DEFAULT_REGISTRY = FamilyRegistry(FAMILIES)
-
-
-def get_family(name: str) -> ReasoningFamily:
-    """Return a family of the default registry. See `FamilyRegistry.get_family`."""
-    return DEFAULT_REGISTRY.get_family(name)
-
-
-def register_family(family: ReasoningFamily) -> FamilyRegistry:
-    """Return the default registry plus one family; the default registry itself never changes.
-
-    A family can also be passed directly wherever a name is taken.
-
-    Raises:
-        DuplicateFamilyError: A name or alias of `family` is taken.
-    """
-    return DEFAULT_REGISTRY.register_family(family)
-
-
-def list_families() -> tuple[ReasoningFamily, ...]:
-    """Return the rows of the default registry."""
-    return DEFAULT_REGISTRY.list_families()

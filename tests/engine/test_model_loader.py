@@ -24,7 +24,7 @@ from engine import (
     transformers_forward,
 )
 from engine.attention import PackedBatch
-from engine.chat import ChatFormat, detect_family
+from engine.chat import ChatFormat
 from engine.kv_cache import PagedKVCache
 
 
@@ -102,7 +102,7 @@ def test_B17_stop_ids_come_from_all_places(tiny_model: Path, tmp_path: Path) -> 
 
 
 def test_family_is_found_from_markers_switch_and_turn_tokens(pocket_tokenizer: Any) -> None:
-    family = detect_family(pocket_tokenizer)
+    family = ChatFormat(pocket_tokenizer).family
     assert family is not None
     assert family.name == "pocket_r1"
 
@@ -113,49 +113,70 @@ def word_tokenizer(*tokens: str, template: str = "") -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", chat_template=template)
 
 
-THINK = ("<think>", "</think>")
-DEEPSEEK = ("<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>")
-GLM = ("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<tool_call>")
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "name"),
     [
-        (word_tokenizer(*THINK, "<|im_start|>", "<|im_end|>", template="{{ enable_thinking }}"), "qwen3"),
-        (word_tokenizer(*THINK, template="{{ messages }}"), "deepseek_r1"),
-        (word_tokenizer(*THINK, template="{{ 'enable_thinking' }} {{ message.thinking }} thinking"), "deepseek_r1"),
-        (word_tokenizer(*THINK, *DEEPSEEK, template="{{ messages }}"), "deepseek_r1"),
-        (word_tokenizer(*THINK, *DEEPSEEK, template="{% if thinking %}{% endif %}"), "deepseek_v3"),
-        (word_tokenizer(*THINK, *GLM, template="{{ '}}' if enable_thinking }}"), "glm45"),
-        (word_tokenizer(*THINK, "<|tool_calls_section_begin|>", template="{{ thinking }}"), "kimi_k2"),
+        (
+            word_tokenizer(
+                "<think>",
+                "</think>",
+                "<|im_start|>",
+                "<|im_end|>",
+                template="{{ messages[0].content }}{% if not enable_thinking | default(true) %}<think></think>{% endif %}",
+            ),
+            "qwen3",
+        ),
         (word_tokenizer("<longcat_think>", "</longcat_think>"), "longcat"),
         (word_tokenizer("<think>"), None),
         (word_tokenizer(), None),
     ],
-    ids=[
-        "qwen3",
-        "deepseek_r1",
-        "prose-is-no-switch",
-        "deepseek_r1-turns",
-        "deepseek_v3",
-        "glm45",
-        "kimi_k2",
-        "longcat",
-        "half-a-pair",
-        "no-markers",
-    ],
+    ids=["qwen3", "longcat", "half-a-pair", "no-markers"],
 )
 def test_detected_family(tokenizer: Any, name: str | None) -> None:
-    family = detect_family(tokenizer)
+    family = ChatFormat(tokenizer).family
     assert (family.name if family is not None else None) == name
+
+
+def test_family_that_is_named_learns_the_switch_of_the_template(pocket_tokenizer: Any) -> None:
+    chat = ChatFormat(pocket_tokenizer, "deepseek_r1")
+    assert chat.family is not None
+    assert chat.family.thinking_switch == "enable_thinking"
+    assert pocket_tokenizer.decode(chat.render([{"role": "user", "content": "x"}], thinking=False)).endswith("<think></think>")
+
+
+@pytest.mark.parametrize(("thinking", "given"), [(True, False), (False, True)])
+def test_contradictory_switches_are_refused(pocket_tokenizer: Any, thinking: bool, given: bool) -> None:
+    chat = ChatFormat(pocket_tokenizer)
+    with pytest.raises(InvalidRequestError, match=f"thinking={thinking} contradicts enable_thinking={given}") as caught:
+        chat.render([{"role": "user", "content": "x"}], thinking=thinking, enable_thinking=given)
+    assert caught.value.param == "thinking"
+    assert chat.render([{"role": "user", "content": "x"}], thinking=given, enable_thinking=given)
+
+
+def test_guess_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = word_tokenizer("<think>", "</think>", template="{{ messages[0].content }}")
+    assert ChatFormat(tokenizer).family is not None
+    assert "the chat template never mentions it, so the model may not think at all" in caplog.text
+
+
+def test_family_without_its_markers_here_says_which_tokens_there_are() -> None:
+    tokenizer = word_tokenizer("<think>", "</think>")
+    with pytest.raises(ModelLoadError, match=r"'\[THINK\]' of family 'mistral'.*its added tokens are <unk>, <think>, </think>"):
+        ChatFormat(tokenizer, "mistral")
+
+
+def test_family_that_is_not_known_lists_near_names(pocket_tokenizer: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="did you mean qwen3") as caught:
+        ChatFormat(pocket_tokenizer, "qwen33")
+    assert caught.value.param == "family"
 
 
 def test_family_none_has_no_markers(pocket_tokenizer: Any) -> None:
     assert ChatFormat(pocket_tokenizer, "none").markers is None
 
 
-def test_switch_that_does_not_exist_is_refused(pocket_tokenizer: Any) -> None:
-    chat = ChatFormat(pocket_tokenizer, "deepseek_r1")
+def test_switch_that_does_not_exist_is_refused() -> None:
+    chat = ChatFormat(word_tokenizer("<think>", "</think>", template="{{ messages[0].content }}<think>"), "deepseek_r1")
     with pytest.raises(InvalidRequestError) as caught:
         chat.render([{"role": "user", "content": "x"}], thinking=False)
     assert caught.value.param == "thinking"

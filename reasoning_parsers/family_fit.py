@@ -1,0 +1,158 @@
+"""How well one row fits a tokenizer, with reasons: the part of detection that looks at a row."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .detection_hints import FAMILIES_BY_MODEL_TYPE
+from .errors import MarkerError
+from .family import ReasoningFamily
+from .template_knowledge import TemplateKnowledge
+from .template_switches import Switch
+from .tokenizer_facts import TokenizerFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A row whose markers are here.
+
+    Attributes:
+        family: The row as it stands in the table.
+        learned: The row with the switches and defaults of the template.
+        score: More is better; only comparable for one tokenizer.
+        evidence: What speaks for and against it, one sentence each.
+        is_complete: Whether nothing speaks against it.
+    """
+
+    family: ReasoningFamily
+    learned: ReasoningFamily
+    score: float
+    evidence: tuple[str, ...]
+    is_complete: bool = True
+
+
+class _Score:
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.reasons: list[str] = []
+        self.is_complete = True
+
+    def add(self, value: float, reason: str = "") -> None:
+        self.value += value
+        self.is_complete &= value >= 0
+        if reason:
+            self.reasons.append(reason)
+
+
+def fit_family(family: ReasoningFamily, facts: TokenizerFacts, template: TemplateKnowledge) -> Fit | None:
+    """Say how well a row fits; None if its markers are neither in the vocabulary nor in the chat template."""
+    try:
+        row = family.for_vocabulary(facts.added_tokens)
+    except MarkerError:
+        return None
+    start = _find_marker(row.starts, facts, template)
+    end = _find_marker(row.ends, facts, template)
+    if start is None or end is None:
+        return None
+    score = _Score()
+    score.add(start[0] + end[0], f"markers: {start[1]}, {end[1]}")
+    _add_model(row, facts, score)
+    _add_tokens(row, facts, score)
+    learned = _add_template(row, template, score)
+    return Fit(family, learned, score.value, tuple(score.reasons), score.is_complete)
+
+
+def found_tokens(texts: Iterable[str], facts: TokenizerFacts) -> tuple[str, ...]:
+    """Those of the texts that are a token here, or hold an added token."""
+    return tuple(text for text in texts if facts.find_token(text) is not None or facts.find_tokens_within(text))
+
+
+def _find_marker(texts: tuple[str, ...], facts: TokenizerFacts, template: TemplateKnowledge) -> tuple[float, str] | None:
+    """Points for a marker and where it is; the best of its spellings."""
+    found: list[tuple[float, str]] = []
+    for text in texts:
+        token_id = facts.find_token(text)
+        is_mentioned = template.mentions(text)
+        said = " and stands in the chat template" if is_mentioned else ""
+        if token_id is not None:
+            found.append((2 + is_mentioned / 2, f"{text!r} is token {token_id}{said}"))
+        elif within := facts.find_tokens_within(text):
+            found.append((2 + is_mentioned / 2, f"{text!r} is made of {_list(within)}{said}"))
+        elif is_mentioned:
+            found.append((1.5, f"{text!r} is text of several tokens that stands in the chat template"))
+    return max(found, default=None)
+
+
+def _add_model(row: ReasoningFamily, facts: TokenizerFacts, score: _Score) -> None:
+    model_type = facts.model_config.get("model_type")
+    names = FAMILIES_BY_MODEL_TYPE.get(model_type, ()) if isinstance(model_type, str) else ()
+    if row.name in names:
+        score.add(3, f"the model's type is {model_type}")
+    elif names:
+        score.add(-2, f"the model's type is {model_type}, which is {' or '.join(names)} as a rule")
+    path = facts.model_config.get("_name_or_path")
+    if isinstance(path, str) and any(is_named(name, path) for name in (row.name, *row.aliases)):
+        score.add(2, f"the model is called {path}")
+
+
+def _add_tokens(row: ReasoningFamily, facts: TokenizerFacts, score: _Score) -> None:
+    turns = found_tokens(row.turn_boundaries, facts)
+    if turns:
+        # A row may list the tokens of several tokenizers, of which one has some. The share breaks ties.
+        share = len(turns) / len(row.turn_boundaries)
+        score.add(min(len(turns), 2) + share / 2 + len(turns) / 100, f"turns: {_list(turns)}")
+    elif row.turn_boundaries:
+        score.add(-1, f"none of its turn tokens is here: {_list(row.turn_boundaries)}")
+    ends = found_tokens(row.implicit_ends, facts)
+    if ends:
+        score.add(len(ends) / len(row.implicit_ends), f"tool openers: {_list(ends)}")
+
+
+def _add_template(row: ReasoningFamily, template: TemplateKnowledge, score: _Score) -> ReasoningFamily:
+    """Compare the row with the template, and give the row that the template stands for."""
+    if not template.is_readable:
+        score.add(0, "there is no chat template to look at" if not template.source else "")
+        return row
+    knowledge = template.ask(row.starts, row.ends)
+    by_name = {switch.name: switch for switch in knowledge.switches}
+    wanted = [name for name in (row.thinking_switch, *row.other_switches) if name is not None]
+    switch = next((by_name[name] for name in wanted if name in by_name), None) or next(iter(by_name.values()), None)
+    if switch is None:
+        score.add(0.5 if not wanted else -0.5, "the chat template has no switch for the thinking")
+    else:
+        values = f"{switch.on!r}, {switch.off!r}; {'on' if switch.default else 'off'} by default"
+        score.add(1 if switch.name in wanted else -0.5, f"{switch.name} switches the thinking: {values}")
+    opens = row.template_opens if knowledge.prompt_state is None else knowledge.prompt_state == "open"
+    score.add(0.25 if opens == row.template_opens else 0, "the prompt opens the thinking" if opens else "")
+    alike = [other.name for other in by_name.values() if switch is not None and _is_like(other, switch)]
+    return dataclasses.replace(
+        row,
+        template_opens=opens,
+        thinking_switch=None if switch is None else switch.name,
+        other_switches=tuple(alike),
+        switch_on=True if switch is None else switch.on,
+        switch_off=False if switch is None else switch.off,
+        thinking_default=row.thinking_default if switch is None else switch.default,
+    )
+
+
+def _is_like(other: Switch, switch: Switch) -> bool:
+    return other != switch and dataclasses.replace(other, name=switch.name) == switch
+
+
+def is_named(name: str, model: str) -> bool:
+    """Whether the parts of a model's name hold a family's: `GLM-4.5-Air` holds `glm45`; `akimichi` does not hold `kimi`.
+
+    Letters and digits are parts of their own where the name ends: `qwen3vl` holds `qwen3`, and `dotsocr` not `dots`.
+    """
+    letters = [character for character in name.lower() if character.isalnum()]
+    same_kind = r"\d" if letters[-1].isdigit() else r"[^\W\d_]"
+    spelled = r"[\W_]*".join(letters)
+    return re.search(rf"(?<![^\W_]){spelled}(?!{same_kind})", model.lower()) is not None
+
+
+def _list(texts: Iterable[str]) -> str:
+    return ", ".join(texts)
