@@ -41,6 +41,8 @@ class EngineConfig:
         grammar_cache_bytes: Cap of the compiled-grammar cache.
         grammar_timeout_s: A request whose grammar is not compiled by then fails.
         num_threads: Threads of torch's CPU kernels; None leaves torch's choice.
+        max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
+            verified in the same pass; they never change what comes out. 0 guesses none.
     """
 
     model: str
@@ -58,6 +60,7 @@ class EngineConfig:
     grammar_cache_bytes: int = 512 * 2**20
     grammar_timeout_s: float = 60.0
     num_threads: int | None = None
+    max_draft_tokens: int = 12
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -69,6 +72,8 @@ class EngineConfig:
                 f"max_num_batched_tokens must be more than max_num_seqs ({self.max_num_seqs}), not {self.max_num_batched_tokens}",
                 param="max_num_batched_tokens",
             )
+        if self.max_draft_tokens < 0:
+            raise InvalidRequestError(f"max_draft_tokens must not be negative: {self.max_draft_tokens}", param="max_draft_tokens")
         if self.grammar_timeout_s <= 0:
             raise InvalidRequestError(
                 f"grammar_timeout_s must be positive, not {self.grammar_timeout_s}", param="grammar_timeout_s"

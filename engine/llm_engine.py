@@ -17,6 +17,7 @@ import torch
 
 from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
 
+from .attention import Chunk
 from .chat import ChatFormat
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
@@ -26,14 +27,13 @@ from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import plan_num_blocks
 from .logit_rules import LogitRules
-from .logprobs import token_logprobs
-from .mask import mask_logits
 from .model_loader import LoadedModel, load_model
 from .model_runner import ModelRunner
-from .sampler import RowDraw, sample
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
+from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence, StopReason
+from .speculative import Drafter
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,10 @@ class LLMEngine:
             max_num_batched_tokens=config.max_num_batched_tokens,
             max_queue=config.max_queue,
             grammar_timeout_s=config.grammar_timeout_s,
+            max_draft_tokens=config.max_draft_tokens,
         )
+        self.num_draft_tokens = 0
+        self.num_accepted_draft_tokens = 0
         self._sequences: dict[str, Sequence] = {}
         self._is_closed = False
 
@@ -184,11 +187,13 @@ class LLMEngine:
             None if rules.is_empty else rules,
             priority=priority,
         )
+        if self.config.max_draft_tokens:
+            sequence.drafter = Drafter(prompt_ids)
         self._sequences[request_id] = sequence
         self._scheduler.add(sequence)
 
     def step(self) -> list[RequestOutput]:
-        """Run one scheduler step: one forward pass, one token for every sequence whose prompt is computed by then.
+        """Run one scheduler step: one forward pass, a token or more for every sequence whose prompt is computed by then.
 
         Returns:
             An output per sequence that got a token or ended; empty while all requests wait for their grammars, and in a step
@@ -198,20 +203,14 @@ class LLMEngine:
         outputs = [self._retire(sequence) for sequence in step.failed]
         if not step.chunks:
             return outputs
-        batch = step.sampled
+        sampled = step.sampled
         try:
             logits = self._runner.run(step.chunks)
-            raw = _keep_raw(logits, batch)
-            errors = _find_nan_rows(logits, batch) | _mask(logits, batch)
-            token_ids = self._choose(logits, batch, errors)
-            _note_logprobs(raw, logits, batch, token_ids)
+            chosen = choose_tokens(logits, [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled])
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
             return outputs + [self._fail(sequence, error) for sequence in step.batch]
-        return outputs + [
-            self._advance(sequence, token_id, errors.get(sequence.request_id))
-            for sequence, token_id in zip(batch, token_ids, strict=True)
-        ]
+        return outputs + [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
 
     def abort(self, request_id: str) -> bool:
         """End a request wherever it stands; False if it is not known (any more). Gives no output."""
@@ -317,27 +316,34 @@ class LLMEngine:
         if wrong:
             raise InvalidRequestError(f"token id {wrong[0]} is not in the vocabulary of {self._loaded.vocab_size}", param=param)
 
-    def _choose(self, logits: torch.Tensor, batch: list[Sequence], errors: dict[str, EngineError]) -> list[int]:
-        """Sample, then put in the ids that a used-up thinking budget forces."""
-        if errors:
-            # These rows have no token; their sequences end below, whatever is drawn here.
-            logits = logits.nan_to_num(nan=0.0, neginf=torch.finfo(logits.dtype).min)
-        forced = [sequence.gate.forced_token_id() for sequence in batch]
-        drawn = sample(logits, [RowDraw(sequence.params, sequence.seed, len(sequence.token_ids)) for sequence in batch])
-        return [free if wanted is None else wanted for free, wanted in zip(drawn, forced, strict=True)]
-
-    def _advance(self, sequence: Sequence, token_id: int, error: EngineError | None) -> RequestOutput:
-        if error is not None:
-            return self._fail(sequence, error)
-        if not sequence.append([token_id]):
-            return self._fail(
-                sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
-            )
-        reason = self._stop_reason(sequence)
+    def _advance(self, chunk: Chunk, sequence: Sequence, chosen: Chosen) -> RequestOutput:
+        """Commit what a sequence got, token by token, up to its end."""
+        if chosen.error is not None:
+            return self._fail(sequence, chosen.error)
+        self._note_drafts(sequence, len(chunk.draft_token_ids), len(chosen.token_ids) - 1)
+        num_before, reason = len(sequence.token_ids), None
+        for token_id in chosen.token_ids:
+            if not sequence.append([token_id]):
+                return self._fail(
+                    sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
+                )
+            reason = self._stop_reason(sequence)
+            if reason is not None:
+                break
+        # The last token is not computed yet, and the drafts behind it were wrong.
+        self._kv_cache.truncate(sequence, sequence.num_tokens - 1)
+        new_token_ids = sequence.token_ids[num_before:]
+        sequence.new_logprobs += chosen.logprobs[: len(new_token_ids)]
         if reason is not None:
             sequence.finish(reason)
-            return self._retire(sequence, [token_id])
-        return sequence.take_output([token_id])
+            return self._retire(sequence, new_token_ids)
+        return sequence.take_output(new_token_ids)
+
+    def _note_drafts(self, sequence: Sequence, num_drafts: int, num_accepted: int) -> None:
+        self.num_draft_tokens += num_drafts
+        self.num_accepted_draft_tokens += num_accepted
+        if sequence.drafter is not None and num_drafts:
+            sequence.drafter.learn(num_accepted)
 
     def _stop_reason(self, sequence: Sequence) -> StopReason | None:
         if sequence.matched_stop is not None:
@@ -373,45 +379,6 @@ def one_each(params: SamplingParams) -> list[SamplingParams]:
 def _bad_word_ids(tokenizer: Any, words: Iterable[str]) -> set[tuple[int, ...]]:
     spelled = [prefix + word.lstrip() for word in words for prefix in ("", " ")]
     return {tuple(ids) for text in spelled if (ids := tokenizer.encode(text, add_special_tokens=False))}
-
-
-def _keep_raw(logits: torch.Tensor, batch: list[Sequence]) -> dict[int, torch.Tensor]:
-    """Rows as the model computed them, for requests that want log-probabilities of those."""
-    wanted = [row for row, sequence in enumerate(batch) if sequence.params.logprobs is not None]
-    return {row: logits[row].clone() for row in wanted if batch[row].params.logprobs_mode == "raw"}
-
-
-def _note_logprobs(raw: dict[int, torch.Tensor], logits: torch.Tensor, batch: list[Sequence], token_ids: list[int]) -> None:
-    for row, sequence in enumerate(batch):
-        if sequence.params.logprobs is not None:
-            values = raw[row] if row in raw else logits[row] / (sequence.params.temperature or 1.0)
-            sequence.new_logprobs.append(token_logprobs(values, token_ids[row], sequence.params.logprobs))
-
-
-def _mask(logits: torch.Tensor, batch: list[Sequence]) -> dict[str, EngineError]:
-    """Apply each request's own rules, then the grammars, which win: bans that leave nothing do not count."""
-    without_bans = {
-        row: free
-        for row, sequence in enumerate(batch)
-        if sequence.rules is not None and (free := sequence.rules.apply(logits[row], sequence.token_ids)) is not None
-    }
-    errors = mask_logits(logits, batch)
-    stuck = [row for row in without_bans if batch[row].request_id not in errors and not logits[row].isfinite().any()]
-    for row in stuck:
-        freed = without_bans[row][None]
-        errors |= mask_logits(freed, [batch[row]])
-        logits[row] = freed[0]
-    return errors
-
-
-def _find_nan_rows(logits: torch.Tensor, batch: list[Sequence]) -> dict[str, EngineError]:
-    """Errors by request id: a row that is not a number would be sampled into nonsense."""
-    flags = logits.isnan().any(dim=-1).tolist()
-    return {
-        sequence.request_id: EngineStepError("the model computed no number", request_id=sequence.request_id)
-        for sequence, is_nan in zip(batch, flags, strict=True)
-        if is_nan
-    }
 
 
 def _pause() -> None:

@@ -6,17 +6,20 @@ table, which exist for constrained rows only. `row_index` lines them up.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
 
-from reasoning_parsers import Content, ReasoningGate
+from reasoning_parsers import Bounds, Content, ReasoningGate
 
 from .errors import EngineError, EngineStepError
 from .grammar import Matcher, apply_token_bitmask_inplace, new_bitmask
 from .grammar.bitmask import set_bits_inplace
+from .grammar.matcher import fill_bitmasks
 
 
 class GatedSequence(Protocol):
@@ -48,6 +51,24 @@ class GatedSequence(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Logits rows of one sequence: one for its next token, and one for the token after each draft.
+
+    Attributes:
+        sequence: Whose rows they are.
+        draft_token_ids: Ids that the model saw behind the last token. Where the gate is undecided there are none.
+    """
+
+    sequence: GatedSequence
+    draft_token_ids: tuple[int, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Logits rows."""
+        return 1 + len(self.draft_token_ids)
+
+
 class RowSpan(NamedTuple):
     """Logits rows of one sequence: `num_rows` rows from `first_row`, of which those from `constraint_start` on are masked."""
 
@@ -65,64 +86,126 @@ def row_index(spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:
     ]
 
 
-def mask_logits(logits: torch.Tensor, sequences: SequenceOf[GatedSequence]) -> dict[str, EngineError]:
-    """Mask the rows of sequences whose grammar rules their next token; all other logits keep their bits.
+def row_spans(windows: SequenceOf[Window]) -> list[RowSpan]:
+    """Line the windows up with the logits rows, which hold one window after the other."""
+    first_rows = itertools.accumulate((window.num_rows for window in windows), initial=0)
+    return [
+        RowSpan(first_row, window.num_rows, _bounds(window).constraint_start)
+        for first_row, window in zip(first_rows, windows, strict=False)
+    ]
+
+
+def mask_logits(logits: torch.Tensor, windows: SequenceOf[Window]) -> dict[str, EngineError]:
+    """Mask the rows whose token a grammar rules; all other logits keep their bits.
 
     A thinking row of a constrained sequence loses its stop ids, since to stop while thinking is to leave without an answer, and
     the tokens that would end the thinking with something that the grammar refuses. A free one loses the start marker once a
-    budget has ended its thinking.
+    budget has ended its thinking. Rows behind a draft that the grammar refuses deny everything; that draft cannot be chosen, so
+    they are never read.
 
     Args:
-        logits: float32 `(len(sequences), vocab_size)`, changed in place.
-        sequences: One per row.
+        logits: float32 `(sum of num_rows, vocab_size)`, changed in place.
+        windows: One after the other.
 
     Returns:
-        Errors by request id: sequences whose row would have been left with no token at all.
+        Errors by request id: sequences whose first row would have been left with no token at all.
     """
-    spans = [RowSpan(row, 1, _constraint_start(sequence)) for row, sequence in enumerate(sequences)]
+    spans = row_spans(windows)
     index = row_index(spans)
     failed: dict[str, EngineError] = {}
     if index:
         bitmask = new_bitmask(len(index), logits.shape[1], pin_memory=logits.is_cuda)
-        for mask_row, (position, _) in enumerate(index):
-            error = _fill(bitmask, mask_row, sequences[position])
-            if error is not None:
-                failed[sequences[position].request_id] = error
-        kept = [i for i, (position, _) in enumerate(index) if sequences[position].request_id not in failed]
-        rows = torch.tensor([index[i][1] for i in kept], device=logits.device)
+        _fill(bitmask, windows, index, spans)
+        for mask_row, (position, row) in enumerate(index):
+            sequence = windows[position].sequence
+            if row == spans[position].first_row and not bitmask[mask_row].any():
+                failed[sequence.request_id] = _dead_end(sequence)
+        kept = [i for i, (position, _) in enumerate(index) if windows[position].sequence.request_id not in failed]
+        rows = torch.tensor([index[i][1] for i in kept], dtype=torch.long, device=logits.device)
         apply_token_bitmask_inplace(logits, bitmask[kept].to(logits.device, non_blocking=True), rows)
-    _close_other_doors(logits, sequences)
+    _close_other_doors(logits, windows, spans)
     return failed
 
 
-def _constraint_start(sequence: GatedSequence) -> int:
-    return sequence.gate.bounds([]).constraint_start if sequence.matcher is not None else 1
+def _bounds(window: Window) -> Bounds:
+    if window.sequence.matcher is None:
+        return Bounds(window.num_rows, window.num_rows)
+    return window.sequence.gate.bounds(window.draft_token_ids)
 
 
-def _fill(bitmask: torch.Tensor, mask_row: int, sequence: GatedSequence) -> EngineError | None:
-    assert sequence.matcher is not None
-    start_ids = sequence.gate.next_start_ids
-    # Ids of a start marker that is not complete become the head of the answer where it breaks off.
-    pending = sequence.token_ids if start_ids else []
-    if sequence.matcher.accept_tokens(pending):
-        sequence.matcher.fill_bitmask(bitmask, mask_row)
-        sequence.matcher.rollback(len(pending))
-    if start_ids:
-        set_bits_inplace(bitmask.numpy()[mask_row], tuple(start_ids))
-    if not bitmask[mask_row].any():
-        return EngineStepError(
-            "the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema"
-        )
-    return None
+def _fill(bitmask: torch.Tensor, windows: SequenceOf[Window], index: list[tuple[int, int]], spans: SequenceOf[RowSpan]) -> None:
+    """Fill the masked rows level by level: all first rows, all rows after one draft, and so on; then take the drafts back."""
+    mask_rows = {(position, row - spans[position].first_row): mask_row for mask_row, (position, row) in enumerate(index)}
+    states = {position: _FillState.begin(windows[position]) for position, _ in index}
+    for level in range(max(span.num_rows for span in spans)):
+        live = [position for position, state in states.items() if state.is_live and level < spans[position].num_rows]
+        due = [position for position in live if (position, level) in mask_rows]
+        fill_bitmasks([states[position].matcher for position in due], bitmask, [mask_rows[position, level] for position in due])
+        for position in live:
+            states[position].advance(level)
+    for state in states.values():
+        state.matcher.rollback(state.num_steps)
+    for position in states:
+        start_ids = windows[position].sequence.gate.next_start_ids
+        if start_ids:
+            set_bits_inplace(bitmask.numpy()[mask_rows[position, 0]], tuple(start_ids))
 
 
-def _close_other_doors(logits: torch.Tensor, sequences: SequenceOf[GatedSequence]) -> None:
-    for row, sequence in enumerate(sequences):
-        denied = sequence.gate.denied_token_ids(partial(_takes_first, sequence.matcher))
-        if sequence.matcher is not None and sequence.gate.is_thinking:
-            denied |= sequence.stop_token_ids
-        if denied:
-            logits[row, sorted(denied)] = float("-inf")
+@dataclass(slots=True)
+class _FillState:
+    """Where a matcher stands while the rows of its window are filled."""
+
+    matcher: Matcher
+    draft_token_ids: tuple[int, ...]
+    grammar_start: int
+    leftover: bytes
+    num_steps: int = 0
+    is_live: bool = True
+
+    @classmethod
+    def begin(cls, window: Window) -> _FillState:
+        sequence = window.sequence
+        assert sequence.matcher is not None
+        grammar_start = _bounds(window).grammar_start
+        leftover = sequence.gate.leftover_in(window.draft_token_ids) if window.draft_token_ids else b""
+        state = cls(sequence.matcher, window.draft_token_ids, grammar_start, leftover)
+        if sequence.gate.next_start_ids:
+            # Ids of a start marker that is not complete become the head of the answer where it breaks off.
+            state._accept(sequence.token_ids)
+        elif grammar_start < 0:
+            # With the drafts a marker that began before them breaks off, or a tool opener is complete: the answer began there.
+            state._accept(sequence.token_ids[grammar_start:])
+        return state
+
+    def advance(self, level: int) -> None:
+        """Go past the draft that follows row `level`, as far as the grammar rules it."""
+        if level == self.grammar_start - 1 and self.leftover:
+            self.is_live = self.is_live and self.matcher.accept_bytes(self.leftover)
+            self.num_steps += self.is_live
+        if self.grammar_start <= level < len(self.draft_token_ids):
+            self._accept([self.draft_token_ids[level]])
+
+    def _accept(self, token_ids: list[int]) -> None:
+        self.is_live = self.is_live and self.matcher.accept_tokens(token_ids)
+        self.num_steps += len(token_ids) if self.is_live else 0
+
+
+def _dead_end(sequence: GatedSequence) -> EngineError:
+    return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
+
+
+def _close_other_doors(logits: torch.Tensor, windows: SequenceOf[Window], spans: SequenceOf[RowSpan]) -> None:
+    for window, span in zip(windows, spans, strict=True):
+        gate, matcher = window.sequence.gate, window.sequence.matcher
+        for row, draft in enumerate((None, *window.draft_token_ids), start=span.first_row):
+            if draft is not None:
+                gate.commit([draft])
+            denied = gate.denied_token_ids(partial(_takes_first, matcher))
+            if matcher is not None and gate.is_thinking:
+                denied |= window.sequence.stop_token_ids
+            if denied:
+                logits[row, sorted(denied)] = float("-inf")
+        gate.rollback(len(window.draft_token_ids))
 
 
 def _takes_first(matcher: Matcher | None, content: Content) -> bool:

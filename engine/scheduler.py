@@ -11,6 +11,7 @@ batch slot, no block and no budget, nobody waits behind it, and it keeps its pla
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from bisect import insort
 from dataclasses import dataclass
@@ -21,8 +22,13 @@ from .grammar import GrammarManager
 from .kv_cache import KVCache
 from .sequence import Sequence, SequenceStatus
 
+logger = logging.getLogger(__name__)
+
 PRIORITY_S = 30.0
 """A request of priority 1 stands in the queue as if it had come this much later; so nobody can be overtaken for ever."""
+
+DRAFTS_PER_STEP = 32
+"""Drafts of all sequences together: with a large batch a step is bound by computing, and a guess is no longer nearly free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +45,9 @@ class ScheduledStep:
     batch: list[Sequence]
 
     @property
-    def sampled(self) -> list[Sequence]:
+    def sampled(self) -> list[tuple[Sequence, Chunk]]:
         """Sequences that get a token in this step: those of which nothing is left to compute."""
-        return [sequence for sequence, chunk in zip(self.batch, self.chunks, strict=True) if chunk.num_logits]
+        return [(sequence, chunk) for sequence, chunk in zip(self.batch, self.chunks, strict=True) if chunk.num_logits]
 
 
 class Scheduler:
@@ -54,6 +60,7 @@ class Scheduler:
         max_num_batched_tokens: Budget of a step; more than `max_num_seqs`, so that every decoding sequence gets its token.
         max_queue: Sequences that may wait.
         grammar_timeout_s: A sequence whose grammar is not compiled by then fails.
+        max_draft_tokens: Drafts of one sequence in one step; with many sequences less, see `DRAFTS_PER_STEP`.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class Scheduler:
         max_num_batched_tokens: int,
         max_queue: int,
         grammar_timeout_s: float,
+        max_draft_tokens: int = 0,
     ) -> None:
         self._kv_cache = kv_cache
         self._grammars = grammars
@@ -72,6 +80,7 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_queue = max_queue
         self._grammar_timeout_s = grammar_timeout_s
+        self._max_draft_tokens = max_draft_tokens
         # Both in the order of `_place`; the running ones that stand last are preempted first.
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
@@ -146,10 +155,25 @@ class Scheduler:
                 num_preempted += 1
                 if self._preempt_last() is sequence:
                     return num_preempted
-            if num_tokens:
-                spare -= 0 if is_decoding else num_tokens
+            if is_decoding:
+                drafts = self._draft(sequence, spare)
+                spare -= len(drafts)
+                chunks[sequence.request_id] = Chunk(sequence, 1, num_logits=1 + len(drafts), draft_token_ids=drafts)
+            elif num_tokens:
+                spare -= num_tokens
                 chunks[sequence.request_id] = _chunk(sequence, num_tokens)
         return num_preempted
+
+    def _draft(self, sequence: Sequence, spare: int) -> tuple[int, ...]:
+        """Propose drafts within the budgets, and hold the blocks for them; nobody makes room for a guess."""
+        limit = min(self._max_draft_tokens, DRAFTS_PER_STEP // max(1, len(self._running)), spare)
+        try:
+            drafts = sequence.propose_drafts(limit) if limit > 0 else ()
+        except Exception:  # a backend's; the mask will meet it again, where it ends this request only
+            logger.exception("no drafts for request %s any more", sequence.request_id)
+            sequence.drafter = None
+            return ()
+        return drafts if drafts and self._kv_cache.reserve(sequence, 1 + len(drafts)) else ()
 
     def _schedule_waiting(self, chunks: dict[str, Chunk], *, may_start: bool) -> list[Sequence]:
         """Let sequences in, in order; those whose grammar compiles are skipped. Gives those whose grammar failed."""

@@ -18,6 +18,7 @@ from .kv_cache import BlockTable
 from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
 from .sampling_params import SamplingParams
+from .speculative import Drafter
 from .split_text import make_split
 from .stop import StopStringFilter
 
@@ -130,6 +131,7 @@ class Sequence:
         self.num_cached_tokens = 0
         self.grammar_future: Future[CompiledGrammar] | None = None
         self.matcher: Matcher | None = None
+        self.drafter: Drafter | None = None
         self.added_at = time.monotonic()
         self.priority = priority
         self.seed = params.seed if params.seed is not None else secrets.randbits(63)
@@ -172,11 +174,30 @@ class Sequence:
         # Negative where earlier ids turn out to be content: those of a start marker that broke off, or of a tool opener.
         answer_start = len(self.token_ids) + self.gate.commit(token_ids).grammar_start
         self.token_ids += token_ids
+        if self.drafter is not None:
+            self.drafter.extend(token_ids)
         self._text.update(self.token_ids)
         answer = self.token_ids[answer_start:]
         if self.matcher is None or not (leftover or answer):
             return True
         return self.matcher.accept_bytes(leftover) and self.matcher.accept_tokens(answer)
+
+    def propose_drafts(self, limit: int) -> tuple[int, ...]:
+        """Guess the next tokens, `limit` at most and none beyond a limit of the request's own; does not change what it is."""
+        gate = self.gate
+        limit = min(limit, self.params.max_tokens - len(self.token_ids) - 1)
+        if self.drafter is None or limit <= 0 or gate.reasoning_ended is None or gate.forced_token_id() is not None:
+            return ()
+        if self.matcher is not None and gate.should_fill_bitmask():
+            return tuple(self.drafter.propose(self.matcher, limit))
+        if gate.is_thinking and self.params.max_reasoning_tokens is not None:
+            # The budget forces the token after the last thinking one, which no draft may stand for.
+            limit = min(limit, self.params.max_reasoning_tokens - gate.num_reasoning_tokens - 1)
+        drafts = self.drafter.propose(None, max(0, limit))
+        if self.matcher is not None:
+            # Behind the end of the thinking the grammar rules; its own drafts come in the next step.
+            drafts = drafts[: gate.bounds(drafts).constraint_start]
+        return tuple(drafts)
 
     def finish(self, reason: StopReason, error: EngineError | None = None) -> None:
         """End the sequence; text that was held back is let out."""

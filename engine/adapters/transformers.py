@@ -19,7 +19,7 @@ from ..errors import EngineStepError, InvalidRequestError
 from ..grammar import CompiledGrammar, GrammarSpec, Matcher
 from ..grammar.backends.xgrammar_backend import XGrammarBackend
 from ..grammar.vocabulary import read_vocabulary
-from ..mask import mask_logits
+from ..mask import Window, mask_logits
 from ..model_loader import all_stop_token_ids
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
         rows = [self._rows[index] for index in live]
         if rows:
             masked = scores[live].float()
-            errors = mask_logits(masked, rows)
+            errors = mask_logits(masked, [Window(row) for row in rows])
             if errors:
                 raise next(iter(errors.values()))
             for index, row in enumerate(rows):

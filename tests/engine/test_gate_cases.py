@@ -17,7 +17,7 @@ from engine import SamplingParams
 from engine.grammar import GrammarSpec
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.vocabulary import Vocabulary
-from engine.mask import mask_logits
+from engine.mask import Window, mask_logits
 from engine.sequence import Sequence
 from reasoning_parsers import ReasoningGate, TokenMarkers
 
@@ -80,7 +80,7 @@ def make_sequence(case: dict[str, Any], vocabulary: Vocabulary, tokenizer: CaseT
 def allowed_next(sequence: Sequence, width: int) -> tuple[set[int], bool]:
     """The ids that the masked logits still allow, and whether the grammar left the row alone."""
     logits = torch.zeros(1, width)
-    assert mask_logits(logits, [sequence]) == {}
+    assert mask_logits(logits, [Window(sequence)]) == {}
     allowed = set(torch.isfinite(logits[0]).nonzero().flatten().tolist())
     return allowed, len(allowed) >= width - len(sequence.stop_token_ids)
 

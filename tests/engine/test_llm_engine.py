@@ -24,7 +24,7 @@ from engine import (
     RequestOutput,
     SamplingParams,
     UnsupportedGrammarError,
-    llm_engine,
+    selection,
 )
 from engine.sampler import sample
 
@@ -124,7 +124,7 @@ def test_thinking_rows_are_bit_identical_to_an_unconstrained_run(tiny_engine: LL
         seen.append(logits.clone())
         return real(logits, sequences)
 
-    monkeypatch.setattr(llm_engine, "sample", spy)
+    monkeypatch.setattr(selection, "sample", spy)
     prompts = [prompt(tiny_engine, text) for text in TEXTS]
     runs = []
     for grammars in ([None] * 4, [SPEC, None, SPEC, SPEC]):
@@ -148,7 +148,7 @@ def test_B21_free_row_beside_a_schema_is_untouched(tiny_engine: LLMEngine, monke
         seen.append(logits.clone())
         return sample(logits, sequences)
 
-    monkeypatch.setattr(llm_engine, "sample", spy)
+    monkeypatch.setattr(selection, "sample", spy)
     ids = prompt(tiny_engine, "x", thinking=False)
     tiny_engine._grammars.request(SPEC).result()
     rows = []
@@ -369,15 +369,25 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
     class DenyAll:
         def __init__(self, inner: Any) -> None:
             self.inner = inner
+            self.backend = self
+
+        def fill_bitmasks(self, matchers: Any, bitmask: torch.Tensor, rows: list[int]) -> None:
+            bitmask[rows] = 0
+
+        def is_terminated(self) -> bool:
+            return False
+
+        def forced_tokens(self) -> list[int]:
+            return []
+
+        def validate_tokens(self, token_ids: list[int]) -> int:
+            return 0
 
         def accept_tokens(self, token_ids: list[int]) -> bool:
             return True
 
         def rollback(self, num_tokens: int) -> None:
             pass
-
-        def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
-            bitmask[row] = 0
 
     tiny_engine._grammars.request(SPEC).result()
     ids = prompt(tiny_engine, "x", thinking=False)

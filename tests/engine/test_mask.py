@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine import GrammarSpec, SamplingParams
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.vocabulary import Vocabulary
-from engine.mask import RowSpan, mask_logits, row_index
+from engine.mask import RowSpan, Window, mask_logits, row_index
 from engine.sequence import Sequence
 from reasoning_parsers import ReasoningGate, TokenMarkers
 
@@ -72,5 +72,5 @@ def test_row_inside_a_start_marker_goes_on_from_its_ids(start: str, allowed: str
     sequence.matcher = XGrammarBackend(BYTES, num_threads=1).compile(spec).new_matcher((STOP,))
     assert sequence.append([ord(start[0])])
     logits = torch.zeros(1, 257)
-    assert mask_logits(logits, [sequence]) == {}
+    assert mask_logits(logits, [Window(sequence)]) == {}
     assert bytes(logits[0].isfinite().nonzero().flatten().tolist()) == bytes(sorted(allowed.encode()))

@@ -1,0 +1,140 @@
+"""From logits to tokens: each request's own rules, then the grammars, then the draw, and how many drafts hold.
+
+A draft is accepted where it is the token that is chosen there. So the tokens are those that no drafts would have given, and a
+wrong draft costs nothing but its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+
+import torch
+
+from .errors import EngineError, EngineStepError
+from .logprobs import TokenLogprobs, token_logprobs
+from .mask import Window, mask_logits, row_spans
+from .sampler import RowDraw, sample
+from .sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceWindow(Window):
+    """A window of a sequence of the engine."""
+
+    sequence: Sequence
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What one sequence gets from a step.
+
+    Attributes:
+        token_ids: The drafts that hold and the token after them; empty where there is an error.
+        logprobs: One for each of them, where the request asked for them.
+        error: Why there is no token.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    error: EngineError | None = None
+
+
+def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow]) -> list[Chosen]:
+    """Choose the tokens of a step.
+
+    Args:
+        logits: float32 `(sum of num_rows, vocab_size)`, one window after the other; changed in place.
+        windows: One per sequence.
+    """
+    first_rows = [span.first_row for span in row_spans(windows)]
+    raw = _keep_raw(logits, windows, first_rows)
+    errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows)
+    # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
+    dead = (~logits.isfinite()).all(dim=-1)
+    logits[dead] = 0.0
+    draws = [
+        RowDraw(window.sequence.params, window.sequence.seed, len(window.sequence.token_ids) + offset)
+        for window in windows
+        for offset in range(window.num_rows)
+    ]
+    drawn = sample(logits.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf) if errors else logits, draws)
+    chosen = []
+    for window, first_row in zip(windows, first_rows, strict=True):
+        error = errors.get(window.sequence.request_id)
+        if error is not None:
+            chosen.append(Chosen(error=error))
+            continue
+        token_ids = _accept(window, drawn[first_row : first_row + window.num_rows])
+        chosen.append(Chosen(token_ids, _logprobs(window, token_ids, raw, logits, first_row)))
+    return chosen
+
+
+def _accept(window: SequenceWindow, drawn: list[int]) -> list[int]:
+    forced = window.sequence.gate.forced_token_id()
+    if forced is not None:
+        drawn = [forced, *drawn[1:]]
+    num_accepted = 0
+    while num_accepted < len(window.draft_token_ids) and drawn[num_accepted] == window.draft_token_ids[num_accepted]:
+        num_accepted += 1
+    return drawn[: num_accepted + 1]
+
+
+def _keep_raw(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]) -> dict[int, torch.Tensor]:
+    """Rows as the model computed them, for requests that want log-probabilities of those."""
+    return {
+        row: logits[row].clone()
+        for window, first_row in zip(windows, first_rows, strict=True)
+        for row in range(first_row, first_row + window.num_rows)
+        if window.sequence.params.logprobs is not None and window.sequence.params.logprobs_mode == "raw"
+    }
+
+
+def _logprobs(
+    window: SequenceWindow, token_ids: list[int], raw: dict[int, torch.Tensor], logits: torch.Tensor, first_row: int
+) -> list[TokenLogprobs]:
+    params = window.sequence.params
+    if params.logprobs is None:
+        return []
+    rows = [
+        raw[row] if row in raw else logits[row] / (params.temperature or 1.0)
+        for row in range(first_row, first_row + len(token_ids))
+    ]
+    return [token_logprobs(row, token_id, params.logprobs) for row, token_id in zip(rows, token_ids, strict=True)]
+
+
+def _apply_rules_and_masks(
+    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]
+) -> dict[str, EngineError]:
+    """Apply each request's own rules, then the grammars, which win: bans that leave nothing do not count."""
+    without_bans: dict[int, dict[int, torch.Tensor]] = {}
+    for position, (window, first_row) in enumerate(zip(windows, first_rows, strict=True)):
+        sequence = window.sequence
+        if sequence.rules is None:
+            continue
+        for offset in range(window.num_rows):
+            free = sequence.rules.apply(logits[first_row + offset], sequence.token_ids, window.draft_token_ids[:offset])
+            if free is not None:
+                without_bans.setdefault(position, {})[offset] = free
+    errors = mask_logits(logits, windows)
+    for position, free_rows in without_bans.items():
+        window, first_row = windows[position], first_rows[position]
+        rows = logits[first_row : first_row + window.num_rows]
+        stuck = [offset for offset in free_rows if not rows[offset].isfinite().any()]
+        if stuck and window.sequence.request_id not in errors:
+            freed = rows.clone()
+            for offset in stuck:
+                freed[offset] = free_rows[offset]
+            errors |= mask_logits(freed, [window])
+            rows[stuck] = freed[stuck]
+    return errors
+
+
+def _find_nan_rows(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]) -> dict[str, EngineError]:
+    """Errors by request id: a row that is not a number would be sampled into nonsense."""
+    flags = logits.isnan().any(dim=-1).tolist()
+    return {
+        window.sequence.request_id: EngineStepError("the model computed no number", request_id=window.sequence.request_id)
+        for window, first_row in zip(windows, first_rows, strict=True)
+        if any(flags[first_row : first_row + window.num_rows])
+    }
