@@ -61,18 +61,18 @@ class PackedBatch:
     kv_lens: list[int]
     block_ids: list[list[int]]
     cache: PagedKVCache
-    _groups: list[_Group] | None = None
+    _groups: dict[int, list[_Group]] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
         """Where the model computes."""
         return self.input_ids.device
 
-    def groups(self) -> list[_Group]:
-        """Give the sequences in groups that one dense call each can serve; made once."""
-        if self._groups is None:
-            self._groups = _make_groups(self)
-        return self._groups
+    def groups(self, *, min_query_len: int = 1) -> list[_Group]:
+        """Give the sequences with so many query tokens in groups that one dense call each can serve; made once."""
+        if min_query_len not in self._groups:
+            self._groups[min_query_len] = _make_groups(self, min_query_len)
+        return self._groups[min_query_len]
 
 
 @dataclass(slots=True)
@@ -156,29 +156,37 @@ def attend(
     Returns:
         `(T, num_heads, head_dim)`.
     """
-    assert pages.keys is not None
     assert pages.values is not None
-    keys, values = pages.keys.flatten(0, 1), pages.values.flatten(0, 1)
-    output = torch.empty(*query.shape[:-1], values.shape[-1], dtype=query.dtype, device=query.device)
+    output = torch.empty(*query.shape[:-1], pages.values.shape[-1], dtype=query.dtype, device=query.device)
     for group in batch.groups():
-        num_sequences, query_len = group.positions.shape
-        grouped = query[group.rows].unflatten(0, (num_sequences, query_len)).transpose(1, 2)
-        attended = scaled_dot_product_attention(
-            grouped,
-            keys[group.slots].transpose(1, 2),
-            values[group.slots].transpose(1, 2),
-            attn_mask=None if group.is_whole and window is None else group.mask(window),
-            is_causal=group.is_whole and window is None,
-            scale=scale,
-            enable_gqa=query.shape[1] != keys.shape[1],
-        )
-        output[group.rows] = attended.transpose(1, 2).flatten(0, 1)
+        attend_group(query, pages, group, output, scale=scale, window=window)
     return output
 
 
-def _make_groups(batch: PackedBatch) -> list[_Group]:
-    single = [index for index, query_len in enumerate(batch.query_lens) if query_len == 1]
-    others = [[index] for index, query_len in enumerate(batch.query_lens) if query_len > 1]
+def attend_group(
+    query: torch.Tensor, pages: LayerPages, group: _Group, output: torch.Tensor, *, scale: float | None, window: int | None
+) -> None:
+    """Fill the rows of one group in `output`; arguments as in `attend`."""
+    assert pages.keys is not None
+    assert pages.values is not None
+    keys, values = pages.keys.flatten(0, 1), pages.values.flatten(0, 1)
+    is_plain = group.is_whole and window is None
+    attended = scaled_dot_product_attention(
+        query[group.rows].unflatten(0, group.positions.shape).transpose(1, 2),
+        keys[group.slots].transpose(1, 2),
+        values[group.slots].transpose(1, 2),
+        attn_mask=None if is_plain else group.mask(window),
+        is_causal=is_plain,
+        scale=scale,
+        enable_gqa=query.shape[1] != keys.shape[1],
+    )
+    output[group.rows] = attended.transpose(1, 2).flatten(0, 1)
+
+
+def _make_groups(batch: PackedBatch, min_query_len: int) -> list[_Group]:
+    wanted = [index for index, query_len in enumerate(batch.query_lens) if query_len >= min_query_len]
+    single = [index for index in wanted if batch.query_lens[index] == 1]
+    others = [[index] for index in wanted if batch.query_lens[index] > 1]
     return [_make_group(batch, indices) for indices in ([single] if single else []) + others]
 
 

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 POCKET_MODEL = "pocket-r1"
 DEFAULT_MAX_MODEL_LEN = 4096
 """Length taken for a model that declares none."""
+MAX_WINDOW = 1024
+"""Largest window of sliding attention: it is checked at load by running more tokens than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,14 @@ class LoadedModel:
     """A model ready to run, with what its files say about it.
 
     Attributes:
-        model: The transformers module, in eval mode, on its device.
+        model: The transformers module, in eval mode, on its device. Its config stays good; some of its weights may be gone once a
+            runner holds them in another layout.
         tokenizer: Its tokenizer.
         device: Where it computes.
         vocab_size: Columns of the logits.
         max_model_len: Tokens a sequence can have.
         stop_token_ids: Ids that end an answer, from the model config, the generation config and the tokenizer together.
+        window: Positions that sliding layers see, if sequences can be longer than that.
         cache_argument: Name under which `forward` takes the cache.
     """
 
@@ -45,6 +49,7 @@ class LoadedModel:
     max_model_len: int
     stop_token_ids: tuple[int, ...]
     cache_argument: str
+    window: int | None = None
 
 
 def resolve_model(name: str) -> str:
@@ -87,7 +92,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         raise ModelLoadError(f"cannot load {config.model!r}: {error}", hint=hint) from error
     text_config = model_config.get_text_config()
     max_model_len = _max_model_len(config, text_config)
-    _refuse_what_goes_wrong(text_config, max_model_len)
+    window = _reached_window(text_config, max_model_len)
     model = model.to(device).eval()
     vocab_size = model.get_output_embeddings().weight.shape[0]
     logger.info("loaded %s on %s as %s, %d logits columns", config.model, device, model.dtype, vocab_size)
@@ -98,6 +103,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         vocab_size=vocab_size,
         max_model_len=max_model_len,
         stop_token_ids=all_stop_token_ids(model_config, model.generation_config, tokenizer),
+        window=window,
         cache_argument="cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values",
     )
 
@@ -141,19 +147,22 @@ def _max_model_len(config: EngineConfig, text_config: Any) -> int:
     return config.max_model_len
 
 
-def _refuse_what_goes_wrong(text_config: Any, max_model_len: int) -> None:
+def _reached_window(text_config: Any, max_model_len: int) -> int | None:
+    """Give the window that some layers slide over, or None where no sequence is long enough to reach it."""
     kinds = set(getattr(text_config, "layer_types", None) or ["full_attention"])
     window = getattr(text_config, "sliding_window", None)
+    if not kinds <= {"full_attention", "sliding_attention"}:
+        raise ModelLoadError(f"layers of kind {', '.join(sorted(kinds))} need a cache that this engine does not have")
     if kinds == {"full_attention"} and not getattr(text_config, "use_sliding_window", False) and _has_no_window(text_config):
-        return
-    if kinds <= {"full_attention", "sliding_attention"} and window is not None and max_model_len <= window:
-        return
-    if kinds <= {"full_attention", "sliding_attention"}:
+        return None
+    if window is None or max_model_len <= window:
+        return None
+    if window > MAX_WINDOW:
         raise ModelLoadError(
-            "this model's attention slides over a window, which this engine's cache does not follow",
+            f"this model's attention slides over {window} tokens, too many to check at load that it is computed rightly",
             hint=f"set max_model_len to {window} or less: up to there sliding and full attention are the same",
         )
-    raise ModelLoadError(f"layers of kind {', '.join(sorted(kinds))} need a cache that this engine does not have")
+    return int(window)
 
 
 def _has_no_window(text_config: Any) -> bool:

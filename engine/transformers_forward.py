@@ -37,6 +37,10 @@ class Forward(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Called once, when this way was chosen: what only another way needs may be dropped."""
+        ...
+
 
 class PackedForward:
     """All chunks in one row, attention through our function."""
@@ -67,6 +71,9 @@ class PackedForward:
         logits: torch.Tensor = output.logits[0]
         return logits
 
+    def settle(self) -> None:
+        """Nothing is held twice."""
+
 
 class PaddedForward:
     """Chunks with several tokens one by one, all with one token together; the model's own attention."""
@@ -89,6 +96,9 @@ class PaddedForward:
             for index, row in zip(indices, logits, strict=True):
                 rows[index] = row[len(row) - chunks[index].num_logits :]
         return torch.cat(rows)
+
+    def settle(self) -> None:
+        """Nothing is held twice."""
 
     def _run(self, chunks: list[Chunk]) -> torch.Tensor:
         batch = pack(chunks, self._kv_cache, self._loaded.device)

@@ -20,11 +20,13 @@ from engine import (
     SamplingParams,
     UnknownModelError,
     attention,
+    model_runner,
     resolve_model,
     transformers_forward,
 )
 from engine.attention import PackedBatch
 from engine.chat import ChatFormat
+from engine.fast_path import forward
 from engine.kv_cache import PagedKVCache
 
 
@@ -51,16 +53,51 @@ def test_folder_without_a_model_is_a_load_error(tmp_path: Path) -> None:
         LLMEngine(EngineConfig(model=str(tmp_path)))
 
 
-def test_sliding_window_is_refused_unless_it_is_never_reached(tiny_model: Path, tmp_path: Path) -> None:
+def test_sliding_window_too_large_to_check_is_refused_unless_it_is_never_reached(tiny_model: Path, tmp_path: Path) -> None:
     folder = edit_config(
-        tiny_model, tmp_path / "m", model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=64
+        tiny_model,
+        tmp_path / "m",
+        model_type="mistral",
+        architectures=["MistralForCausalLM"],
+        sliding_window=1500,
+        max_position_embeddings=2000,
     )
     with pytest.raises(ModelLoadError) as caught:
         LLMEngine(EngineConfig(model=str(folder)))
-    assert "64" in str(caught.value.hint)
+    assert "1500" in str(caught.value.hint)
     engine = LLMEngine(EngineConfig(model=str(folder), max_model_len=64))
     assert engine.max_model_len == 64
     engine.close()
+
+
+BOTH = ("sliding_attention", "full_attention")
+WINDOWS: dict[str, dict[str, Any]] = {
+    "mistral": {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 12},
+    "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 8, "use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
+    "gemma3_text": {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_sliding_windows_equal_transformers(tmp_path: Path, pocket_tokenizer: Any, kind: str) -> None:
+    model = save_random_model(tmp_path, pocket_tokenizer, kind, **WINDOWS[kind])
+    engine = LLMEngine(EngineConfig(model=str(tmp_path), max_model_len=256, max_num_batched_tokens=20))
+    assert engine._loaded.window == 12
+    assert_equal_to_transformers(engine, model, [[1, 2, 3], [7, 8, 9] * 9, list(range(40, 75)), [5]])
+    engine.close()
+
+
+def test_window_with_caps_of_its_own_is_refused(tmp_path: Path, pocket_tokenizer: Any) -> None:
+    """Gemma 2 caps its scores, which only its own attention does, and that one does not know our windows."""
+    save_random_model(tmp_path, pocket_tokenizer, "gemma2", num_key_value_heads=2, head_dim=8, sliding_window=12)
+    with pytest.raises(ModelLoadError):
+        LLMEngine(EngineConfig(model=str(tmp_path), max_model_len=256))
 
 
 def test_other_layouts_of_transformers_run(tiny_model: Path, tmp_path: Path) -> None:
@@ -200,6 +237,7 @@ def test_model_that_the_cache_gets_wrong_is_refused(tiny_model: Path, monkeypatc
         return batch
 
     monkeypatch.setattr(transformers_forward, "pack", forgets_the_first_token)
+    monkeypatch.setattr(forward, "pack", forgets_the_first_token)
     for max_num_seqs in (1, 4):
         with pytest.raises(ModelLoadError, match="other logits"):
             LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=max_num_seqs))
@@ -213,23 +251,80 @@ def test_model_that_knows_no_such_cache_is_refused(tmp_path: Path, pocket_tokeni
         LLMEngine(EngineConfig(model=str(tmp_path)))
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gpt2", "gpt_neox", "phi"])
-def test_other_architectures_equal_transformers(tmp_path: Path, pocket_tokenizer: Any, kind: str) -> None:
+def save_random_model(folder: Path, tokenizer: Any, kind: str, **sizes: Any) -> Any:
+    """A two-layer model of any architecture with the pocket model's tokenizer."""
     torch.manual_seed(3)
-    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    common: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     if kind == "gpt2":
-        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4}
-    if kind == "qwen3":
-        sizes |= {"num_key_value_heads": 2, "head_dim": 8}
-    config = AutoConfig.for_model(
-        kind, vocab_size=1088, eos_token_id=988, pad_token_id=987, bos_token_id=None, initializer_range=0.5, **sizes
-    )
+        common = {"n_embd": 32, "n_layer": 2, "n_head": 4}
+    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    config = AutoConfig.for_model(kind, vocab_size=1088, initializer_range=0.5, **special, **common | sizes)
     model = AutoModelForCausalLM.from_config(config).eval()
-    model.save_pretrained(tmp_path)
-    pocket_tokenizer.save_pretrained(tmp_path)
-    engine = LLMEngine(EngineConfig(model=str(tmp_path)))
-    prompts = [[1, 2, 3], [7, 8, 9, 10, 11, 12], [5]]
-    for prompt, output in zip(prompts, engine.generate(prompts, SamplingParams(max_tokens=16)), strict=True):
-        expected = model.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0, len(prompt) :].tolist()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+def assert_equal_to_transformers(engine: LLMEngine, model: Any, prompts: list[list[int]], max_tokens: int = 16) -> None:
+    for prompt, output in zip(prompts, engine.generate(prompts, SamplingParams(max_tokens=max_tokens)), strict=True):
+        expected = model.generate(torch.tensor([prompt]), max_new_tokens=max_tokens, do_sample=False)[0, len(prompt) :].tolist()
         assert output.token_ids == expected
+
+
+GQA = {"num_key_value_heads": 2, "head_dim": 8}
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "llama": ("llama", GQA, "fast path"),
+    "llama-untied-biased": ("llama", {"num_key_value_heads": 1, "attention_bias": True, "mlp_bias": True}, "fast path"),
+    "llama-tied-rope": (
+        "llama",
+        {"tie_word_embeddings": True, "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}},
+        "fast path",
+    ),
+    "mistral": ("mistral", GQA | {"sliding_window": None}, "fast path"),
+    "qwen2": ("qwen2", {"num_key_value_heads": 2}, "fast path"),
+    "qwen3": ("qwen3", GQA, "fast path"),
+    "qwen3-wide-heads": ("qwen3", {"num_key_value_heads": 2, "head_dim": 64}, "fast path"),
+    "llama-gelu": ("llama", GQA | {"hidden_act": "gelu"}, "packed"),
+    "llama-dynamic-rope": (
+        "llama",
+        GQA | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 500.0}},
+        "packed",
+    ),
+    "gpt2": ("gpt2", {}, "packed"),
+    "gpt_neox": ("gpt_neox", {}, "packed"),
+    "phi": ("phi", {}, "packed"),
+    "gemma": ("gemma", GQA, "packed"),
+    "olmo2": ("olmo2", {"num_key_value_heads": 2}, "packed"),
+    "stablelm": ("stablelm", {"num_key_value_heads": 4}, "padded"),
+    "mixtral": ("mixtral", {"num_key_value_heads": 2, "num_local_experts": 4, "sliding_window": None}, "packed"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures_equal_transformers(tmp_path: Path, pocket_tokenizer: Any, name: str) -> None:
+    kind, sizes, way = ARCHITECTURES[name]
+    model = save_random_model(tmp_path, pocket_tokenizer, kind, **sizes)
+    engine = LLMEngine(EngineConfig(model=str(tmp_path), max_num_batched_tokens=20))
+    assert way in engine._runner.way
+    assert_equal_to_transformers(engine, model, [[1, 2, 3], [7, 8, 9, 10, 11, 12], [5], list(range(40, 75))])
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gpt_neox"])
+def test_padded_way_equals_transformers(
+    tmp_path: Path, pocket_tokenizer: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_runner, "WAYS", (transformers_forward.PaddedForward,))
+    model = save_random_model(tmp_path, pocket_tokenizer, kind)
+    engine = LLMEngine(EngineConfig(model=str(tmp_path), max_num_batched_tokens=20))
+    assert_equal_to_transformers(engine, model, [[1, 2, 3], [7, 8, 9, 10, 11, 12], [5], list(range(40, 75))])
+    engine.close()
+
+
+def test_module_keeps_its_own_attention_outside_the_engine(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_runner, "WAYS", (transformers_forward.PackedForward,))
+    engine = LLMEngine(EngineConfig(model=str(tiny_model)))
+    [output] = engine.generate([[1, 2, 3]], SamplingParams(max_tokens=8))
+    alone = engine._loaded.model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=8, do_sample=False)
+    assert output.token_ids == alone[0, 3:].tolist()
     engine.close()

@@ -1,0 +1,325 @@
+// Small kernels of one decode step on the CPU: what stands between the matrix products.
+//
+// Compiled on the user's machine by `native.py`, without any header of PyTorch, and called through ctypes. Every function has a
+// twin in `torch_ops.py`, which is the reference. Numbers are read as float32 or bfloat16 and computed in float32.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace {
+
+struct bf16 {
+  uint16_t bits;
+};
+
+inline float to_float(float x) { return x; }
+inline float to_float(bf16 x) {
+  const uint32_t bits = uint32_t(x.bits) << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+inline void put(float& place, float x) { place = x; }
+inline void put(bf16& place, float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  // To the nearest, ties to even; a NaN must not be carried over into infinity.
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  place.bits = uint16_t(x != x ? 0x7fc0u : rounded);
+}
+
+// Sixteen numbers at a time, whatever the machine's own registers hold.
+constexpr int64_t LANES = 16;
+typedef float floats __attribute__((vector_size(64)));
+typedef int32_t ints __attribute__((vector_size(64)));
+typedef uint32_t words __attribute__((vector_size(64)));
+typedef uint16_t halves __attribute__((vector_size(32)));
+
+inline floats load(const float* place) {
+  floats x;
+  std::memcpy(&x, place, sizeof x);
+  return x;
+}
+inline floats load(const bf16* place) {
+  halves x;
+  std::memcpy(&x, place, sizeof x);
+  return (floats)(__builtin_convertvector(x, words) << 16);
+}
+inline void store(float* place, floats x) { std::memcpy(place, &x, sizeof x); }
+inline void store(bf16* place, floats x) {
+  const words bits = (words)x;
+  words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  rounded = (x != x) ? (rounded & 0u) + 0x7fc0u : rounded;
+  const halves result = __builtin_convertvector(rounded, halves);
+  std::memcpy(place, &result, sizeof result);
+}
+inline float sum_of(floats x) {
+  typedef float eight __attribute__((vector_size(32)));
+  typedef float four __attribute__((vector_size(16)));
+  const eight a = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  four b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  b += __builtin_shufflevector(b, b, 2, 3, 0, 1);
+  return b[0] + b[1];
+}
+
+// exp within 2 units in the last place for -87 <= x <= 88; what is below or above is taken as these.
+inline floats fast_exp(floats x) {
+  x = x < -87.0f ? x * 0.0f - 87.0f : x;
+  x = x > 88.0f ? x * 0.0f + 88.0f : x;
+  const floats n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+  const floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const ints bits = (__builtin_convertvector(n, ints) + 127) << 23;
+  return p * (floats)bits;
+}
+
+template <typename T>
+void add_norm(T* x, const T* delta, const float* weight, T* out, int64_t rows, int64_t size, float eps, int threads) {
+  const int64_t whole = size - size % LANES;
+#pragma omp parallel for num_threads(threads) if (rows * size >= 65536)
+  for (int64_t row = 0; row < rows; ++row) {
+    T* line = x + row * size;
+    T* result = out + row * size;
+    if (delta != nullptr) {
+      const T* added = delta + row * size;
+      for (int64_t i = 0; i < whole; i += LANES) store(line + i, load(line + i) + load(added + i));
+      for (int64_t i = whole; i < size; ++i) put(line[i], to_float(line[i]) + to_float(added[i]));
+    }
+    floats squares = {};
+    for (int64_t i = 0; i < whole; i += LANES) squares += load(line + i) * load(line + i);
+    float sum = sum_of(squares);
+    for (int64_t i = whole; i < size; ++i) sum += to_float(line[i]) * to_float(line[i]);
+    const float factor = 1.0f / std::sqrt(sum / float(size) + eps);
+    for (int64_t i = 0; i < whole; i += LANES) store(result + i, load(line + i) * factor * load(weight + i));
+    for (int64_t i = whole; i < size; ++i) put(result[i], to_float(line[i]) * factor * weight[i]);
+  }
+}
+
+template <typename T>
+void gate(const T* gate_up, T* out, int64_t rows, int64_t size, int threads) {
+  const int64_t whole = size - size % LANES;
+#pragma omp parallel for num_threads(threads) if (rows * size >= 65536)
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* gates = gate_up + 2 * row * size;
+    const T* ups = gates + size;
+    T* result = out + row * size;
+    for (int64_t i = 0; i < whole; i += LANES) {
+      const floats g = load(gates + i);
+      store(result + i, g / (1.0f + fast_exp(-g)) * load(ups + i));
+    }
+    for (int64_t i = whole; i < size; ++i) {
+      const float g = to_float(gates[i]);
+      put(result[i], g / (1.0f + std::exp(-g)) * to_float(ups[i]));
+    }
+  }
+}
+
+template <typename T>
+void norm_head(T* head, const float* weight, int64_t dim, float eps) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < dim; ++i) sum += to_float(head[i]) * to_float(head[i]);
+  const float factor = 1.0f / std::sqrt(sum / float(dim) + eps);
+  for (int64_t i = 0; i < dim; ++i) put(head[i], to_float(head[i]) * factor * weight[i]);
+}
+
+template <typename T>
+void rotate_head(T* head, const float* cos, const float* sin, int64_t dim) {
+  const int64_t half = dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = to_float(head[i]), b = to_float(head[i + half]);
+    put(head[i], a * cos[i] - b * sin[i]);
+    put(head[i + half], b * cos[i] + a * sin[i]);
+  }
+}
+
+template <typename T>
+void rotate_and_write(T* qkv, const float* cos, const float* sin, const int64_t* positions, const int64_t* slots, T* keys,
+                      T* values, const float* query_norm, const float* key_norm, float eps, int64_t rows, int64_t heads,
+                      int64_t kv_heads, int64_t dim, int threads) {
+  const int64_t width = (heads + 2 * kv_heads) * dim;
+#pragma omp parallel for num_threads(threads) if (rows * width >= 65536)
+  for (int64_t row = 0; row < rows; ++row) {
+    T* line = qkv + row * width;
+    const float* row_cos = cos + positions[row] * (dim / 2);
+    const float* row_sin = sin + positions[row] * (dim / 2);
+    for (int64_t h = 0; h < heads + kv_heads; ++h) {
+      const float* norm = h < heads ? query_norm : key_norm;
+      if (norm != nullptr) norm_head(line + h * dim, norm, dim, eps);
+      rotate_head(line + h * dim, row_cos, row_sin, dim);
+    }
+    const size_t bytes = size_t(kv_heads * dim) * sizeof(T);
+    std::memcpy(keys + slots[row] * kv_heads * dim, line + heads * dim, bytes);
+    std::memcpy(values + slots[row] * kv_heads * dim, line + (heads + kv_heads) * dim, bytes);
+  }
+}
+
+struct Shape {
+  int64_t width, heads, kv_heads, dim, block_size, max_blocks;
+  float scale;
+};
+
+// A sequence's keys or values of one head, wherever its blocks lie.
+template <typename T>
+struct Pages {
+  const T* pages;
+  const int32_t* table;
+  int64_t block_size, stride, head;
+
+  // Calls `visit(j, place)` for the positions from `start` to `stop`.
+  template <typename Visit>
+  inline void walk(int64_t start, int64_t stop, Visit visit) const {
+    for (int64_t j = start; j < stop;) {
+      const int64_t offset = j % block_size;
+      const int64_t end = std::min(stop, j - offset + block_size);
+      const T* place = pages + (table[j / block_size] * block_size + offset) * stride + head;
+      for (; j < end; ++j, place += stride) visit(j, place);
+    }
+  }
+};
+
+// `scores[g * length + j]`: dot products of `count` queries with the keys from `start` to `stop`.
+template <typename T, int64_t DIM>
+void score(const float* queries, const Pages<T>& keys, int64_t start, int64_t stop, int64_t count, int64_t dim, float* scores) {
+  const int64_t length = stop - start;
+  keys.walk(start, stop, [=](int64_t j, const T* key) {
+    if constexpr (DIM > 0) {
+      floats parts[DIM / LANES];
+      for (int64_t d = 0; d < DIM / LANES; ++d) parts[d] = load(key + d * LANES);
+      for (int64_t g = 0; g < count; ++g) {
+        floats dot = load(queries + g * DIM) * parts[0];
+        for (int64_t d = 1; d < DIM / LANES; ++d) dot += load(queries + g * DIM + d * LANES) * parts[d];
+        scores[g * length + j - start] = sum_of(dot);
+      }
+    } else {
+      for (int64_t g = 0; g < count; ++g) {
+        float dot = 0.0f;
+        for (int64_t d = 0; d < dim; ++d) dot += queries[g * dim + d] * to_float(key[d]);
+        scores[g * length + j - start] = dot;
+      }
+    }
+  });
+}
+
+// Turns scores into weights that sum to 1.
+inline void soften(float* score, int64_t length) {
+  const int64_t whole = length - length % LANES;
+  floats most = load(score);  // what lies behind a short row is scratch of this thread, and not looked at
+  for (int64_t j = LANES; j < whole; j += LANES) most = load(score + j) > most ? load(score + j) : most;
+  float largest = score[0];
+  for (int64_t i = 0; i < LANES && whole > 0; ++i) largest = most[i] > largest ? most[i] : largest;
+  for (int64_t j = whole; j < length; ++j) largest = score[j] > largest ? score[j] : largest;
+  floats sums = {};
+  for (int64_t j = 0; j < whole; j += LANES) {
+    const floats weight = fast_exp(load(score + j) - largest);
+    store(score + j, weight);
+    sums += weight;
+  }
+  float total = sum_of(sums);
+  for (int64_t j = whole; j < length; ++j) total += score[j] = std::exp(score[j] - largest);
+  const float factor = 1.0f / total;
+  for (int64_t j = 0; j < length; ++j) score[j] *= factor;
+}
+
+template <typename T, int64_t DIM>
+void mix(const float* weights, const Pages<T>& values, int64_t start, int64_t stop, int64_t dim, T* out) {
+  if constexpr (DIM > 0) {
+    floats sums[DIM / LANES] = {};
+    values.walk(start, stop, [&](int64_t j, const T* value) {
+      for (int64_t d = 0; d < DIM / LANES; ++d) sums[d] += weights[j - start] * load(value + d * LANES);
+    });
+    for (int64_t d = 0; d < DIM / LANES; ++d) store(out + d * LANES, sums[d]);
+  } else {
+    for (int64_t d = 0; d < dim; ++d) {
+      float sum = 0.0f;
+      values.walk(start, stop, [&](int64_t j, const T* value) { sum += weights[j - start] * to_float(value[d]); });
+      put(out[d], sum);
+    }
+  }
+}
+
+// One query token against the keys of one key head, for `count` query heads from `first_head` on. `DIM` 0 means any.
+template <typename T, int64_t DIM>
+void attend_one(const T* query, const T* keys, const T* values, const int32_t* table, int64_t start, int64_t stop,
+                int64_t first_head, int64_t count, const Shape& s, T* out, std::vector<float>& scratch) {
+  const int64_t dim = DIM ? DIM : s.dim;
+  const int64_t length = stop - start;
+  const int64_t stride = s.kv_heads * dim, head = first_head / (s.heads / s.kv_heads) * dim;
+  scratch.resize(size_t(count * (length + dim) + LANES));
+  float* scores = scratch.data();
+  float* queries = scores + count * length;
+  for (int64_t i = 0; i < count * dim; ++i) queries[i] = to_float(query[first_head * dim + i]) * s.scale;
+  score<T, DIM>(queries, Pages<T>{keys, table, s.block_size, stride, head}, start, stop, count, dim, scores);
+  for (int64_t g = 0; g < count; ++g) {
+    soften(scores + g * length, length);
+    mix<T, DIM>(scores + g * length, Pages<T>{values, table, s.block_size, stride, head}, start, stop, dim,
+                out + (first_head + g) * dim);
+  }
+}
+
+template <typename T>
+void attend(const T* qkv, const T* keys, const T* values, const int32_t* tables, const int32_t* rows, const int32_t* sequences,
+            const int32_t* lengths, int64_t num_queries, int64_t window, const Shape& s, T* out, int threads) {
+  const int64_t group = s.heads / s.kv_heads;
+  // Few queries are spread over the cores by head, many by key head, which reads the keys once for all its query heads.
+  const int64_t count = num_queries * s.kv_heads >= 2 * threads ? group : 1;
+  const int64_t parts = s.heads / count;
+#pragma omp parallel num_threads(threads)
+  {
+    std::vector<float> scratch;
+#pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < num_queries * parts; ++task) {
+      const int64_t index = task / parts, first_head = task % parts * count;
+      const int64_t stop = lengths[index], start = window > 0 ? std::max<int64_t>(0, stop - window) : 0;
+      const T* query = qkv + rows[index] * s.width;
+      const int32_t* table = tables + sequences[index] * s.max_blocks;
+      T* result = out + rows[index] * s.heads * s.dim;
+      if (s.dim == 64)
+        attend_one<T, 64>(query, keys, values, table, start, stop, first_head, count, s, result, scratch);
+      else if (s.dim == 128)
+        attend_one<T, 128>(query, keys, values, table, start, stop, first_head, count, s, result, scratch);
+      else
+        attend_one<T, 0>(query, keys, values, table, start, stop, first_head, count, s, result, scratch);
+    }
+  }
+}
+
+}  // namespace
+
+#define THINKGATE_EXPORT(SUFFIX, T)                                                                                            \
+  extern "C" void add_norm_##SUFFIX(void* x, const void* delta, const float* weight, void* out, int64_t rows, int64_t size,    \
+                                    float eps, int threads) {                                                                  \
+    add_norm((T*)x, (const T*)delta, weight, (T*)out, rows, size, eps, threads);                                               \
+  }                                                                                                                            \
+  extern "C" void gate_##SUFFIX(const void* gate_up, void* out, int64_t rows, int64_t size, int threads) {                     \
+    gate((const T*)gate_up, (T*)out, rows, size, threads);                                                                     \
+  }                                                                                                                            \
+  extern "C" void rotate_and_write_##SUFFIX(void* qkv, const float* cos, const float* sin, const int64_t* positions,           \
+                                            const int64_t* slots, void* keys, void* values, const float* query_norm,           \
+                                            const float* key_norm, float eps, int64_t rows, int64_t heads, int64_t kv_heads,   \
+                                            int64_t dim, int threads) {                                                        \
+    rotate_and_write((T*)qkv, cos, sin, positions, slots, (T*)keys, (T*)values, query_norm, key_norm, eps, rows, heads,        \
+                     kv_heads, dim, threads);                                                                                  \
+  }                                                                                                                            \
+  extern "C" void attend_##SUFFIX(const void* qkv, const void* keys, const void* values, const int32_t* tables,                \
+                                  const int32_t* rows, const int32_t* sequences, const int32_t* lengths, int64_t num_queries,  \
+                                  int64_t window, int64_t width, int64_t heads, int64_t kv_heads, int64_t dim,                 \
+                                  int64_t block_size, int64_t max_blocks, float scale, void* out, int threads) {               \
+    const Shape shape{width, heads, kv_heads, dim, block_size, max_blocks, scale};                                             \
+    attend((const T*)qkv, (const T*)keys, (const T*)values, tables, rows, sequences, lengths, num_queries, window, shape,      \
+           (T*)out, threads);                                                                                                  \
+  }
+
+THINKGATE_EXPORT(float32, float)
+THINKGATE_EXPORT(bfloat16, bf16)

@@ -1,0 +1,220 @@
+"""The compiled kernels against plain PyTorch, and the fast path against transformers."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from engine import EngineConfig, LLMEngine, SamplingParams
+from engine.attention import Chunk, PackedBatch, pack
+from engine.fast_path import forward, native
+from engine.fast_path.layout import Layer, Layout
+from engine.fast_path.linear import Linear, is_blocked_faster
+from engine.fast_path.native import NativeOps, load_library
+from engine.fast_path.torch_ops import TorchOps
+from engine.kv_cache import BlockTable, PagedKVCache
+
+CPU = torch.device("cpu")
+TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1.6e-2, 2e-2)}
+"""Relative and absolute."""
+DTYPES = [torch.float32, torch.bfloat16]
+LENGTHS = {
+    "one": [(1, 1)],
+    "one-long": [(1, 150)],
+    "mixed": [(1, 5), (1, 33), (1, 16), (1, 17), (1, 64)],
+    "drafts": [(3, 9), (1, 40), (8, 8), (2, 35)],
+    "prompts-beside": [(20, 20), (1, 9), (30, 41), (4, 22)],
+}
+
+needs_compiler = pytest.mark.skipif(load_library() is None, reason="no C++ compiler here")
+
+
+def assert_near(got: torch.Tensor, wanted: torch.Tensor) -> None:
+    rtol, atol = TOLERANCE[wanted.dtype]
+    torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol)
+
+
+class Row:
+    def __init__(self, query_len: int, kv_len: int) -> None:
+        self.num_cached_tokens = kv_len - query_len
+        self.num_tokens = kv_len
+        self.blocks = BlockTable()
+
+    def token_ids_between(self, start: int, stop: int) -> list[int]:
+        return list(range(start, stop))
+
+
+def new_layout(dtype: torch.dtype, *, heads: int, kv_heads: int, dim: int) -> Layout:
+    angles = torch.outer(torch.arange(200), 1 / 100 ** (torch.arange(dim // 2) / dim))
+    none: Any = None
+    return Layout(torch.zeros(1, dtype=dtype), [], none, none, angles.cos(), angles.sin(), 1e-5, heads, kv_heads, dim)
+
+
+def new_layer(*, norm: torch.Tensor | None, window: int | None) -> Layer:
+    none: Any = None
+    return Layer(none, none, norm, norm, none, none, none, none, window)
+
+
+def new_batch(lengths: list[tuple[int, int]], layout: Layout) -> tuple[PackedBatch, PagedKVCache]:
+    """Blocks in an order of their own, filled with noise."""
+    cache = PagedKVCache(num_layers=1, num_blocks=80, block_size=4, device=CPU)
+    cache._pool.take(7)
+    rows = [Row(*pair) for pair in lengths]
+    for row in rows:
+        cached, row.num_cached_tokens = row.num_cached_tokens, 0
+        assert cache.reserve(row, row.num_tokens)
+        row.num_cached_tokens = cached
+        row.blocks.block_ids.reverse()
+    like = torch.empty(0, layout.num_kv_heads, layout.head_dim, dtype=layout.embedding.dtype)
+    pages = cache.pages(0, like, like)
+    assert pages.keys is not None
+    assert pages.values is not None
+    torch.manual_seed(1)
+    pages.keys.copy_(torch.randn(pages.keys.shape))
+    pages.values.copy_(torch.randn(pages.values.shape))
+    return pack([Chunk(row, query_len) for row, (query_len, _) in zip(rows, lengths, strict=True)], cache, CPU), cache
+
+
+def native_ops(layout: Layout) -> NativeOps:
+    library = load_library()
+    assert library is not None
+    return NativeOps(layout, library)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [1, 15, 16, 31, 33, 64, 576])
+@pytest.mark.parametrize("rows", [1, 5, 130])
+def test_norm_and_gate_equal_torch(dtype: torch.dtype, size: int, rows: int) -> None:
+    torch.manual_seed(size)
+    layout = new_layout(dtype, heads=2, kv_heads=1, dim=8)
+    x, delta, gate_up = (3 * torch.randn(rows, width).to(dtype) for width in (size, size, 2 * size))
+    weight = torch.rand(size).to(dtype)
+    results = []
+    for ops in (TorchOps(layout), native_ops(layout)):
+        line = x.clone()
+        results.append((ops.add_norm(line, delta, weight), line, ops.add_norm(line, None, weight), ops.gate(gate_up)))
+    for wanted, got in zip(*results, strict=True):
+        assert_near(got, wanted)
+
+
+@needs_compiler
+def test_gate_of_extreme_values_is_finite() -> None:
+    gate_up = torch.tensor([[-1e30, -100.0, -88.0, 0.0, 88.0, 100.0, 1e30] * 5 + [1.0] * 35])
+    layout = new_layout(torch.float32, heads=2, kv_heads=1, dim=8)
+    torch.testing.assert_close(native_ops(layout).gate(gate_up), TorchOps(layout).gate(gate_up))
+
+
+@needs_compiler
+def test_no_number_stays_no_number() -> None:
+    layout = new_layout(torch.bfloat16, heads=2, kv_heads=1, dim=8)
+    x = torch.full((1, 40), float("nan"), dtype=torch.bfloat16)
+    assert native_ops(layout).add_norm(x, x.clone(), torch.ones(40)).isnan().all()
+    assert native_ops(layout).gate(torch.cat([x, x], dim=1)).isnan().all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("heads", [(4, 2, 8), (9, 3, 64), (2, 2, 128), (6, 1, 24)], ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("variant", ["plain", "norms", "window"])
+def test_attention_equals_torch(dtype: torch.dtype, heads: tuple[int, int, int], lengths: str, variant: str) -> None:
+    num_heads, num_kv_heads, dim = heads
+    layout = new_layout(dtype, heads=num_heads, kv_heads=num_kv_heads, dim=dim)
+    norm = torch.rand(dim).to(dtype) if variant == "norms" else None
+    layer = new_layer(norm=norm, window=10 if variant == "window" else None)
+    torch.manual_seed(2)
+    qkv = torch.randn(sum(query_len for query_len, _ in LENGTHS[lengths]), (num_heads + 2 * num_kv_heads) * dim).to(dtype)
+    results = []
+    for ops in (TorchOps(layout), native_ops(layout)):
+        batch, cache = new_batch(LENGTHS[lengths], layout)
+        ops.begin(batch)
+        pages = cache.layers[0]
+        assert pages.keys is not None
+        assert pages.values is not None
+        results.append((ops.attend(qkv.clone(), layer, pages), pages.keys, pages.values))
+    for wanted, got in zip(*results, strict=True):
+        assert_near(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_fused_projections_equal_single_ones(dtype: torch.dtype, rows: int) -> None:
+    torch.manual_seed(0)
+    modules = [torch.nn.Linear(24, size, dtype=dtype) for size in (16, 8, 8)]
+    x = torch.randn(rows, 24).to(dtype)
+    wanted = torch.cat([linear(x, module.weight, module.bias) for module in modules], dim=1)
+    fused = Linear(modules)
+    assert_near(fused(x), wanted)
+    if not is_blocked_faster(modules[0].weight):
+        # The modules share the fused weights.
+        assert_near(torch.cat([module(x) for module in modules], dim=1), wanted)
+    fused.release_modules()
+    assert_near(fused(x), wanted)
+
+
+def test_without_a_compiler_torch_gives_the_same_tokens(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = [[1, 2, 3], [5] * 30, [9]]
+    outputs = []
+    for is_there in (True, False):
+        if not is_there:
+            monkeypatch.setattr(forward, "load_library", lambda: None)
+        engine = LLMEngine(EngineConfig(model=str(tiny_model)))
+        assert is_there or engine._runner.way == "on the fast path, TorchOps"
+        outputs.append([output.token_ids for output in engine.generate(prompts, SamplingParams(max_tokens=30))])
+        engine.close()
+    assert outputs[0] == outputs[1]
+
+
+@pytest.fixture
+def empty_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@needs_compiler
+def test_kernels_are_compiled_once(empty_kernel_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_library.__wrapped__() is not None
+    [made] = (empty_kernel_cache / "thinkgate").iterdir()
+    assert made.suffix == ".so"
+
+    def fail(command: list[str]) -> None:
+        raise AssertionError(command)
+
+    monkeypatch.setattr(native, "_run", fail)
+    assert load_library.__wrapped__() is not None
+
+
+@needs_compiler
+def test_kernels_that_do_not_compile_are_done_without(
+    empty_kernel_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(native, "FLAGS", ("--no-such-option",))
+    assert load_library.__wrapped__() is None
+    assert "no-such-option" in caplog.text
+    assert list((empty_kernel_cache / "thinkgate").iterdir()) == []
+
+
+def test_no_compiler_is_no_error(
+    empty_kernel_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(empty_kernel_cache))
+    with caplog.at_level(logging.INFO, "engine"):
+        assert load_library.__wrapped__() is None
+    assert "no C++ compiler" in caplog.text
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["kernels", "torch"])
+def test_bfloat16_answers_are_valid(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    if not is_there:
+        monkeypatch.setattr(forward, "load_library", lambda: None)
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), dtype="bfloat16"))
+    assert "fast path" in engine._runner.way
+    outputs = engine.generate([[1, 2, 3], [5] * 30, [9]], SamplingParams(max_tokens=30))
+    assert all(output.error is None and output.token_ids for output in outputs)
+    engine.close()
