@@ -6,6 +6,7 @@ works beside any matcher; strings are left alone. Exponents end at 279, so that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ State = tuple[str, int]
 
 START: State = ("outside", 0)
 _MAX_EXPONENT = 279
+# A run that breaks the least limit by itself, and exponents of many digits.
+_LONG_RUN = re.compile(rb"[0-9]{17}|[eE][+-]?[0-9]{3}")
 
 
 class NumberLimits(NamedTuple):
@@ -57,17 +60,26 @@ def numbers_in(data: Any) -> Iterator[int | float]:
             yield value
 
 
+class NumberTokens:
+    """The tokens of one vocabulary that can make a number too long.
+
+    Args:
+        token_bytes: Bytes of every id.
+    """
+
+    def __init__(self, token_bytes: Sequence[bytes]) -> None:
+        self.token_bytes = token_bytes
+        self.starting = [i for i, data in enumerate(token_bytes) if _LONG_RUN.search(data)]
+        self.continuing = [i for i, data in enumerate(token_bytes) if data and data[0] in b"0123456789.eE+-"]
+
+
 class NumberCap:
     """The automaton for one vocabulary and one set of limits; immutable but for a cache of rows."""
 
-    def __init__(self, token_bytes: Sequence[bytes], limits: NumberLimits) -> None:
-        self._token_bytes = token_bytes
+    def __init__(self, tokens: NumberTokens, limits: NumberLimits) -> None:
+        self._tokens = tokens
         self._limits = limits
         self._rows: dict[State, npt.NDArray[np.int32]] = {}
-        # Tokens that can break a limit at all: from outside those with very long runs, else those that go on with a number.
-        shortest = min(limits.integer, limits.fraction)
-        self._long = [i for i, data in enumerate(token_bytes) if len(data) > shortest]
-        self._continuing = [i for i, data in enumerate(token_bytes) if data and data[:1] in b"0123456789.eE+-"]
 
     def advance(self, state: State, data: bytes) -> State | None:
         """Give the state after `data`, or None if a number in it is too long."""
@@ -93,10 +105,12 @@ class NumberCap:
         row[: len(denied)] &= ~denied
 
     def _denied(self, state: State) -> npt.NDArray[np.int32]:
-        candidates = self._long if state[0] in ("outside", "string", "escape") else {*self._long, *self._continuing}
-        row = np.zeros(bitmask_width(len(self._token_bytes)), dtype=np.int32)
-        too_long = [i for i in candidates if self._token_bytes[i] and self.advance(state, self._token_bytes[i]) is None]
-        set_bits_inplace(row, tuple(too_long))
+        candidates = {*self._tokens.starting}
+        if state[0] not in ("outside", "string", "escape"):
+            candidates.update(self._tokens.continuing)
+        token_bytes = self._tokens.token_bytes
+        row = np.zeros(bitmask_width(len(token_bytes)), dtype=np.int32)
+        set_bits_inplace(row, tuple(i for i in candidates if self.advance(state, token_bytes[i]) is None))
         return row
 
     def _digit(self, kind: str, count: int, digit: int) -> State:

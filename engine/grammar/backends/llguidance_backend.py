@@ -16,8 +16,9 @@ import torch
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
 from ..bitmask import bitmask_width
+from ..deep_stack import call_on_deep_stack
 from ..matcher import CompiledGrammar, Matcher
-from ..number_cap import NumberCap, limits_for
+from ..number_cap import NumberCap, NumberTokens, limits_for
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
 from .llguidance_matcher import LLGuidanceMatcher
@@ -26,6 +27,8 @@ from .llguidance_source import lark_source
 
 MAX_LEXER_STATES = 60_000
 """Of one matcher, 1 to 2 kB each; the library's own limit of 250,000 would be half a gigabyte for one request."""
+MAX_SOURCE_LENGTH = 2_000_000
+"""A longer text of small rules could nest deeper than any stack."""
 _BYTES_PER_SOURCE_BYTE = 24
 _BASE_BYTES = 64 * 1024
 
@@ -45,6 +48,7 @@ class LLGuidanceBackend:
         self.width = bitmask_width(vocabulary.vocab_size)
         self.limits = llguidance.LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
         self._tokenizer = llguidance.LLTokenizer(_Tokens(vocabulary))
+        self._number_tokens = NumberTokens(vocabulary.token_bytes)
         self._executor = llguidance.LLExecutor(num_threads or max(1, os.cpu_count() or 1))
 
     def check(self, spec: GrammarSpec) -> None:
@@ -89,19 +93,23 @@ class LLGuidanceBackend:
 
     def _build(self, spec: GrammarSpec) -> _LLGuidanceCompiled:
         source = lark_source(spec)
-        raw = self.new_raw(source)
+        if len(source) > MAX_SOURCE_LENGTH:
+            raise UnsupportedGrammarError(
+                f"a constraint of {len(source)} characters; llguidance takes {MAX_SOURCE_LENGTH}", hint="use xgrammar, or split it"
+            )
+        raw = call_on_deep_stack(lambda: self.new_raw(source))
         if raw.is_error():
             raise self._refusal(spec, raw.get_error())
         cap = None
         if spec.kind == "json_schema" and spec.max_number_digits is not None:
-            cap = NumberCap(self.vocabulary.token_bytes, limits_for(json.loads(spec.source), spec.max_number_digits))
+            cap = NumberCap(self._number_tokens, limits_for(json.loads(spec.source), spec.max_number_digits))
         return _LLGuidanceCompiled(self, raw, cap, len(source))
 
     def _refusal(self, spec: GrammarSpec, message: str) -> GrammarError:
         reason = _reason(message)
         pointer, line, column = None, None, None
         if spec.kind == "json_schema":
-            pointer = find_place(json.loads(spec.source), reason, self._why_not)
+            pointer = call_on_deep_stack(lambda: find_place(json.loads(spec.source), reason, self._why_not))
         elif place := re.search(r"\b(\d+)\((\d+)\)", message):
             # Our own head is line 1.
             line, column = max(1, int(place[1]) - 1), int(place[2])

@@ -28,6 +28,8 @@ _FAR = {"integer": 10**18, "number": 10**15}
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _FINEST_STEP = 1e-9
 _MAX_DECIMALS = 20
+_MAX_LARK_RULES = 5000
+"""Terminals that hold each other some ten thousand deep would overflow even a deep stack, and the process would end."""
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]"
 
 
@@ -40,12 +42,19 @@ def lark_source(spec: GrammarSpec) -> str:
     if spec.kind == "json_schema":
         return _HEAD + "start: %json " + json.dumps(_schema(spec), ensure_ascii=False)
     if spec.kind == "choice":
-        return _HEAD + "start: " + " | ".join(_literal(text) for text in json.loads(spec.source))
+        # One terminal: as rules, thousands of texts run into the limits of the parser.
+        return _HEAD + "start: CHOICE\nCHOICE: " + " | ".join(_literal(text) for text in json.loads(spec.source))
     if spec.kind == "regex":
         return _HEAD + f"start: /{_escape_slashes(spec.source)}/"
     if spec.kind == "lark":
+        _check_number_of_rules(spec.source)
         return _HEAD + spec.source
     raise UnsupportedGrammarError(f"llguidance does not take constraints of kind {spec.kind}", hint="use xgrammar")
+
+
+def _check_number_of_rules(source: str) -> None:
+    if source.count(":") > _MAX_LARK_RULES:
+        raise UnsupportedGrammarError(f"llguidance takes grammars of up to {_MAX_LARK_RULES} rules", hint="use fewer rules")
 
 
 def _literal(text: str) -> str:
