@@ -95,7 +95,8 @@ class LLGuidanceBackend:
         source = lark_source(spec)
         if len(source) > MAX_SOURCE_LENGTH:
             raise UnsupportedGrammarError(
-                f"a constraint of {len(source)} characters; llguidance takes {MAX_SOURCE_LENGTH}", hint="use xgrammar, or split it"
+                f"a constraint of {len(source)} characters; llguidance takes {MAX_SOURCE_LENGTH}",
+                hint="use xgrammar, or split it",
             )
         raw = call_on_deep_stack(lambda: self.new_raw(source))
         if raw.is_error():

@@ -28,6 +28,7 @@ _FAR = {"integer": 10**18, "number": 10**15}
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _FINEST_STEP = 1e-9
 _MAX_DECIMALS = 20
+_RULE_HEAD = re.compile(r"^\s*[?!]?\w[\w.-]*\s*(?:\[[^\]\n]*\])?\s*:", re.MULTILINE)
 _MAX_LARK_RULES = 5000
 """Terminals that hold each other some ten thousand deep would overflow even a deep stack, and the process would end."""
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]"
@@ -53,7 +54,7 @@ def lark_source(spec: GrammarSpec) -> str:
 
 
 def _check_number_of_rules(source: str) -> None:
-    if source.count(":") > _MAX_LARK_RULES:
+    if len(_RULE_HEAD.findall(source)) > _MAX_LARK_RULES:
         raise UnsupportedGrammarError(f"llguidance takes grammars of up to {_MAX_LARK_RULES} rules", hint="use fewer rules")
 
 
