@@ -12,6 +12,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from concurrent.futures import Future, wait
@@ -22,7 +23,8 @@ from reasoning_parsers import OnUnknown, ReasoningFamily
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError
 from .grammar import GrammarSpec
-from .llm_engine import POLL_S, LLMEngine
+from .llm_engine import POLL_S, LLMEngine, one_each
+from .metrics import EngineTotals, Observer
 from .sampling_params import SamplingParams
 from .sequence import RequestOutput
 
@@ -31,6 +33,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JOIN_TIMEOUT_S = 30.0
+DRAIN_POLL_S = 0.01
 
 
 class RequestStream:
@@ -126,17 +129,19 @@ class AsyncLLMEngine:
 
     Args:
         config: Settings; the model is loaded in the calling thread.
+        observer: As `LLMEngine`; called on the engine's thread.
 
     Raises:
         EngineError: As `LLMEngine`.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._engine = LLMEngine(config)
+    def __init__(self, config: EngineConfig, *, observer: Observer | None = None) -> None:
+        self._engine = LLMEngine(config, observer=observer)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._streams: dict[str, RequestStream] = {}
         self._ids = itertools.count()
         self._is_closing = False
+        self._is_draining = False
         self._thread = threading.Thread(target=self._run, name="thinkgate-engine", daemon=True)
         self._thread.start()
 
@@ -175,6 +180,8 @@ class AsyncLLMEngine:
 
         Returns at the latest after the step that is under way.
         """
+        if self._is_draining:
+            raise EngineClosedError("the engine finishes what it has and takes no more")
         if grammar is not None:
             # Here, in the caller's thread: a large schema must not hold up the step of the others.
             self._engine.check_grammar(grammar)
@@ -194,6 +201,42 @@ class AsyncLLMEngine:
             return stream
 
         return self._call(admit)
+
+    def submit_n(self, prompt: str | SequenceOf[int], sampling_params: SamplingParams, **options: Any) -> list[RequestStream]:
+        """Admit the `n` requests of `sampling_params.n` and give a stream for each; all of them, or none.
+
+        They share the keys and values of their prompt; with a seed, request i has the seed plus i. Further arguments and errors
+        are those of `submit`.
+        """
+        streams: list[RequestStream] = []
+        try:
+            for params in one_each(sampling_params):
+                streams.append(self.submit(prompt, params, **options))
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        return streams
+
+    def totals(self) -> EngineTotals:
+        """Give sums since the engine was made, and where it stands."""
+        return self._call(self._engine.totals)
+
+    def is_alive(self) -> bool:
+        """Whether the engine takes requests: neither closed nor draining, and its thread runs."""
+        return not self._is_closing and not self._is_draining and self._thread.is_alive()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Take no more requests, let those under way finish, then close; True if all did within `timeout_s`.
+
+        Those that did not end with `EngineClosedError`.
+        """
+        self._is_draining = True
+        deadline = time.monotonic() + timeout_s
+        while (is_busy := bool(self._streams)) and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(DRAIN_POLL_S)
+        self.close()
+        return not is_busy
 
     def close(self) -> None:
         """End all requests with `EngineClosedError` and stop the thread; calling it twice does nothing more."""

@@ -17,6 +17,7 @@ import torch
 
 from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
 
+from .answer_budget import ThinkingBudget
 from .attention import Chunk
 from .chat import ChatFormat
 from .config import EngineConfig
@@ -27,10 +28,11 @@ from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import plan_num_blocks
 from .logit_rules import LogitRules
+from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
 from .model_loader import LoadedModel, load_model
 from .model_runner import ModelRunner
 from .sampling_params import SamplingParams
-from .scheduler import Scheduler
+from .scheduler import ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence, StopReason
 from .speculative import Drafter
@@ -46,13 +48,14 @@ class LLMEngine:
 
     Args:
         config: Settings.
+        observer: Is told of every step and every finished request; see `metrics`.
 
     Raises:
         ModelLoadError: The model cannot be loaded.
         InvalidRequestError: A setting does not fit the model.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, observer: Observer | None = None) -> None:
         if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
         self.config = config
@@ -76,8 +79,7 @@ class LLMEngine:
             grammar_timeout_s=config.grammar_timeout_s,
             max_draft_tokens=config.max_draft_tokens,
         )
-        self.num_draft_tokens = 0
-        self.num_accepted_draft_tokens = 0
+        self._metrics = MetricsRecorder(observer)
         self._sequences: dict[str, Sequence] = {}
         self._is_closed = False
 
@@ -95,6 +97,26 @@ class LLMEngine:
     def max_model_len(self) -> int:
         """Tokens that prompt and answer together may have."""
         return self._loaded.max_model_len
+
+    def totals(self) -> EngineTotals:
+        """Give sums since the engine was made, and where it stands; cheap."""
+        metrics = self._metrics
+        return EngineTotals(
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_free_blocks=self._kv_cache.num_free_blocks,
+            num_blocks=self._kv_cache.num_blocks,
+            num_steps=metrics.num_steps,
+            num_finished=metrics.num_finished,
+            num_new_tokens=metrics.num_new_tokens,
+            num_reasoning_tokens=metrics.num_reasoning_tokens,
+            num_draft_tokens=metrics.num_draft_tokens,
+            num_accepted_draft_tokens=metrics.num_accepted_draft_tokens,
+            num_prefix_hit_tokens=self._kv_cache.num_prefix_hit_tokens,
+            num_preemptions=self._scheduler.num_preemptions,
+            num_grammar_compiles=self._grammars.num_compiles,
+            num_limits_hit=metrics.num_limits_hit,
+        )
 
     def render(
         self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any
@@ -161,12 +183,19 @@ class LLMEngine:
                 )
             self._check_end_is_no_stop(stop_ids)
             self.check_grammar(grammar)
+        budget = ThinkingBudget.plan(
+            params,
+            self._chat.markers,
+            room=self._room(params, prompt_ids),
+            transition_token_ids=self.tokenizer.encode(params.transition, add_special_tokens=False),
+        )
         gate = ReasoningGate(
             self._chat.markers,
             on_unknown=on_unknown,
             thinking_enabled=thinking,
             tools_offered=tools_offered,
-            max_reasoning_tokens=params.max_reasoning_tokens,
+            max_reasoning_tokens=budget.max_reasoning_tokens,
+            transition_token_ids=budget.transition_token_ids,
         )
         gate.start(prompt_ids)
         try:
@@ -185,6 +214,7 @@ class LLMEngine:
             stop_ids,
             grammar,
             None if rules.is_empty else rules,
+            budget=budget,
             priority=priority,
         )
         if self.config.max_draft_tokens:
@@ -199,18 +229,23 @@ class LLMEngine:
             An output per sequence that got a token or ended; empty while all requests wait for their grammars, and in a step
             that computes pieces of prompts only.
         """
+        clock = StepClock()
         step = self._scheduler.schedule()
         outputs = [self._retire(sequence) for sequence in step.failed]
         if not step.chunks:
             return outputs
         sampled = step.sampled
         try:
-            logits = self._runner.run(step.chunks)
-            chosen = choose_tokens(logits, [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled])
+            with clock.forward():
+                logits = self._runner.run(step.chunks)
+            with clock.select():
+                chosen = choose_tokens(logits, [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled])
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
             return outputs + [self._fail(sequence, error) for sequence in step.batch]
-        return outputs + [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
+        advanced = [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
+        self._note_step(clock, step, chosen, advanced)
+        return outputs + advanced
 
     def abort(self, request_id: str) -> bool:
         """End a request wherever it stands; False if it is not known (any more). Gives no output."""
@@ -320,15 +355,17 @@ class LLMEngine:
         """Commit what a sequence got, token by token, up to its end."""
         if chosen.error is not None:
             return self._fail(sequence, chosen.error)
-        self._note_drafts(sequence, len(chunk.draft_token_ids), len(chosen.token_ids) - 1)
+        if sequence.drafter is not None and chunk.draft_token_ids:
+            sequence.drafter.learn(len(chosen.token_ids) - 1)
         num_before, reason = len(sequence.token_ids), None
         for token_id in chosen.token_ids:
-            if not sequence.append([token_id]):
+            kept = self._keep_closable(sequence, token_id)
+            if not sequence.append([kept]):
                 return self._fail(
                     sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
                 )
             reason = self._stop_reason(sequence)
-            if reason is not None:
+            if reason is not None or kept != token_id:
                 break
         # The last token is not computed yet, and the drafts behind it were wrong.
         self._kv_cache.truncate(sequence, sequence.num_tokens - 1)
@@ -339,11 +376,34 @@ class LLMEngine:
             return self._retire(sequence, new_token_ids)
         return sequence.take_output(new_token_ids)
 
-    def _note_drafts(self, sequence: Sequence, num_drafts: int, num_accepted: int) -> None:
-        self.num_draft_tokens += num_drafts
-        self.num_accepted_draft_tokens += num_accepted
-        if sequence.drafter is not None and num_drafts:
-            sequence.drafter.learn(num_accepted)
+    def _keep_closable(self, sequence: Sequence, token_id: int) -> int:
+        """Give the token, or the one that ends the answer in time where this one would not."""
+        if sequence.guard is None or sequence.matcher is None or not sequence.gate.reasoning_ended:
+            return token_id
+        num_left = self._room(sequence.params, sequence.prompt_token_ids) - len(sequence.token_ids)
+        kept = sequence.guard.choose(sequence.matcher, token_id, num_left)
+        if kept != token_id:
+            sequence.note_limit("shortest_completion")
+        return kept
+
+    def _room(self, params: SamplingParams, prompt_token_ids: SequenceOf[int]) -> int:
+        """Tokens that a request may generate."""
+        return min(params.max_tokens, self.max_model_len - len(prompt_token_ids))
+
+    def _note_step(self, clock: StepClock, step: ScheduledStep, chosen: list[Chosen], outputs: list[RequestOutput]) -> None:
+        self._metrics.note_step(
+            StepStats(
+                step_s=clock.elapsed_s(),
+                forward_s=clock.forward_s,
+                select_s=clock.select_s,
+                num_running=self._scheduler.num_running,
+                num_waiting=self._scheduler.num_waiting,
+                num_scheduled_tokens=sum(chunk.num_query_tokens for chunk in step.chunks),
+                num_new_tokens=sum(len(output.new_token_ids) for output in outputs),
+                num_draft_tokens=sum(len(chunk.draft_token_ids) for chunk in step.chunks),
+                num_accepted_draft_tokens=sum(max(0, len(own.token_ids) - 1) for own in chosen),
+            )
+        )
 
     def _stop_reason(self, sequence: Sequence) -> StopReason | None:
         if sequence.matched_stop is not None:
@@ -360,6 +420,7 @@ class LLMEngine:
 
     def _retire(self, sequence: Sequence, new_token_ids: list[int] | None = None) -> RequestOutput:
         self._forget(sequence)
+        self._metrics.note_request(sequence.stats())
         return sequence.take_output(new_token_ids or [])
 
     def _forget(self, sequence: Sequence) -> None:

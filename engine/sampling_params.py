@@ -27,6 +27,8 @@ class SamplingParams:
         seed: Seed of this request's own random stream, which does not depend on the batch; None draws one.
         stop_token_ids: Further ids that end the answer, beside the model's own.
         max_reasoning_tokens: Thinking is closed after this many tokens; None is no limit.
+        reserve: Tokens of `max_tokens` that are kept for the answer: thinking that reaches them is closed.
+        transition: Text that is written into the thinking before it is closed for want of tokens.
         n: Answers to one prompt, up to `MAX_N`. With a seed, answer i is that of the seed plus i.
         min_p: Keep tokens that are at least this share as likely as the likeliest, in [0, 1]; 0 keeps all.
         repetition_penalty: Divides positive and multiplies negative logits of tokens of prompt and output; above 0, 1 is none.
@@ -54,6 +56,8 @@ class SamplingParams:
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     max_reasoning_tokens: int | None = None
+    reserve: int = 0
+    transition: str = ""
     n: int = 1
     min_p: float = 0.0
     repetition_penalty: float = 1.0
@@ -82,6 +86,8 @@ class SamplingParams:
         yield "min_tokens", _is_int(self.min_tokens) and self.min_tokens >= 0, "a whole number of at least 0"
         budget = self.max_reasoning_tokens
         yield "max_reasoning_tokens", budget is None or (_is_int(budget) and budget >= 0), "a whole number of at least 0, or None"
+        yield "reserve", _is_int(self.reserve) and self.reserve >= 0, "a whole number of at least 0"
+        yield "transition", isinstance(self.transition, str), "a text"
         yield "stop_token_ids", all(_is_int(i) and i >= 0 for i in self.stop_token_ids), "token ids"
         yield "ignore_eos", isinstance(self.ignore_eos, bool), "a bool"
         yield "stop", _are_texts(self.stop) and len(self.stop) <= MAX_STOP_STRINGS, f"up to {MAX_STOP_STRINGS} texts, none empty"

@@ -224,6 +224,7 @@ class Scheduler:
             try:
                 sequence.matcher = future.result().new_matcher(sorted(sequence.stop_token_ids))
                 sequence.status = SequenceStatus.WAITING
+                sequence.grammar_ready_at = time.monotonic()
             except Exception as error:  # whatever a backend raises ends this request only
                 wrapped = (
                     error if isinstance(error, EngineError) else GrammarCompileError(f"compiling the grammar failed: {error!r}")

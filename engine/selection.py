@@ -74,6 +74,7 @@ def _accept(window: SequenceWindow, drawn: list[int]) -> list[int]:
     forced = window.sequence.gate.forced_token_id()
     if forced is not None:
         drawn = [forced, *drawn[1:]]
+        window.sequence.note_limit(window.sequence.budget.limit)
     num_accepted = 0
     while num_accepted < len(window.draft_token_ids) and drawn[num_accepted] == window.draft_token_ids[num_accepted]:
         num_accepted += 1

@@ -11,12 +11,14 @@ from typing import Literal, NamedTuple
 
 from reasoning_parsers import ReasoningGate
 
+from .answer_budget import ClosingGuard, Limit, ThinkingBudget
 from .detokenizer import TokenDecoder
 from .errors import EngineError
 from .grammar import CompiledGrammar, GrammarSpec, Matcher
 from .kv_cache import BlockTable
 from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
+from .metrics import RequestStats
 from .sampling_params import SamplingParams
 from .speculative import Drafter
 from .split_text import make_split
@@ -51,6 +53,7 @@ class RequestOutput:
         reasoning_ended: Whether the thinking is over; None while that is not known.
         is_constrained: Whether the request has a grammar.
         unenforced: JSON pointers of schema keywords that the masks did not enforce.
+        limits_hit: Limits that changed what the model would have written, in the order in which they did.
         matched_stop: The stop id or stop string that ended the answer.
         new_logprobs: One per id of `new_token_ids`, where the request asked for them.
         so_far: Everything up to this step, for `token_ids`, `reasoning` and `content`.
@@ -68,6 +71,7 @@ class RequestOutput:
     reasoning_ended: bool | None
     is_constrained: bool
     unenforced: tuple[str, ...]
+    limits_hit: tuple[Limit, ...]
     matched_stop: int | str | None
     new_logprobs: list[TokenLogprobs]
     so_far: SoFar = field(repr=False)
@@ -113,6 +117,7 @@ class Sequence:
         spec: GrammarSpec | None,
         rules: LogitRules | None = None,
         *,
+        budget: ThinkingBudget | None = None,
         priority: int = 0,
     ) -> None:
         self.request_id = request_id
@@ -121,6 +126,7 @@ class Sequence:
         self.gate = gate
         self.spec = spec
         self.rules = rules
+        self.budget = budget or ThinkingBudget(params.max_reasoning_tokens, "max_reasoning_tokens")
         self.new_logprobs: list[TokenLogprobs] = []
         self.stop_token_ids = stop_token_ids
         self.token_ids: list[int] = []
@@ -132,7 +138,11 @@ class Sequence:
         self.grammar_future: Future[CompiledGrammar] | None = None
         self.matcher: Matcher | None = None
         self.drafter: Drafter | None = None
+        self.guard: ClosingGuard | None = None
+        self.limits_hit: list[Limit] = []
         self.added_at = time.monotonic()
+        self.first_token_at: float | None = None
+        self.grammar_ready_at: float | None = None
         self.priority = priority
         self.seed = params.seed if params.seed is not None else secrets.randbits(63)
         stops = StopStringFilter(params.stop, keep=params.include_stop_in_output) if params.stop else None
@@ -174,6 +184,8 @@ class Sequence:
         # Negative where earlier ids turn out to be content: those of a start marker that broke off, or of a tool opener.
         answer_start = len(self.token_ids) + self.gate.commit(token_ids).grammar_start
         self.token_ids += token_ids
+        if self.first_token_at is None:
+            self.first_token_at = time.monotonic()
         if self.drafter is not None:
             self.drafter.extend(token_ids)
         self._text.update(self.token_ids)
@@ -181,6 +193,11 @@ class Sequence:
         if self.matcher is None or not (leftover or answer):
             return True
         return self.matcher.accept_bytes(leftover) and self.matcher.accept_tokens(answer)
+
+    def note_limit(self, limit: Limit) -> None:
+        """Note that a limit changed what the model would have written."""
+        if limit not in self.limits_hit:
+            self.limits_hit.append(limit)
 
     def propose_drafts(self, limit: int) -> tuple[int, ...]:
         """Guess the next tokens, `limit` at most and none beyond a limit of the request's own; does not change what it is."""
@@ -190,9 +207,9 @@ class Sequence:
             return ()
         if self.matcher is not None and gate.should_fill_bitmask():
             return tuple(self.drafter.propose(self.matcher, limit))
-        if gate.is_thinking and self.params.max_reasoning_tokens is not None:
+        if gate.is_thinking and self.budget.max_reasoning_tokens is not None:
             # The budget forces the token after the last thinking one, which no draft may stand for.
-            limit = min(limit, self.params.max_reasoning_tokens - gate.num_reasoning_tokens - 1)
+            limit = min(limit, self.budget.max_reasoning_tokens - gate.num_reasoning_tokens - 1)
         drafts = self.drafter.propose(None, max(0, limit))
         if self.matcher is not None:
             # Behind the end of the thinking the grammar rules; its own drafts come in the next step.
@@ -205,6 +222,19 @@ class Sequence:
         self.stop_reason = reason
         self.error = error
         self._text.flush(self.token_ids)
+
+    def stats(self) -> RequestStats:
+        """Make the record of a finished sequence."""
+        return RequestStats(
+            stop_reason=self.stop_reason,
+            total_s=time.monotonic() - self.added_at,
+            first_token_s=None if self.first_token_at is None else self.first_token_at - self.added_at,
+            grammar_wait_s=None if self.grammar_ready_at is None else self.grammar_ready_at - self.added_at,
+            num_prompt_tokens=len(self.prompt_token_ids),
+            num_tokens=len(self.token_ids),
+            num_reasoning_tokens=self.gate.num_reasoning_tokens,
+            limits_hit=tuple(self.limits_hit),
+        )
 
     def take_output(self, new_token_ids: list[int]) -> RequestOutput:
         """Make the output of this step; the deltas are handed out once."""
@@ -223,6 +253,7 @@ class Sequence:
             reasoning_ended=True if self._text.is_answer else self.gate.reasoning_ended,
             is_constrained=self.is_constrained,
             unenforced=self.spec.unenforced if self.spec is not None else (),
+            limits_hit=tuple(self.limits_hit),
             matched_stop=self.matched_stop if self.stop_reason == "stop" else None,
             new_logprobs=new_logprobs,
             so_far=SoFar(

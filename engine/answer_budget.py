@@ -1,0 +1,127 @@
+"""An answer within the limits: how long a request may think, and how a value is brought to its end when tokens run out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from reasoning_parsers import TokenMarkers
+
+from .errors import InvalidRequestError
+from .grammar import Matcher
+from .sampling_params import SamplingParams
+
+Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion"]
+"""A limit that changed what the model would have written."""
+
+FindClosing = Callable[[Matcher, int], list[int] | None]
+"""Gives the shortest way it knows from a matcher's state to a whole value, of at most so many tokens, or None."""
+
+ALWAYS_LOOK = 32
+"""Tokens before the known end of an answer from which on each token is looked at."""
+RETRY_AFTER = 8
+"""Tokens until the next look where no ending was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingBudget:
+    """How many tokens a request may think.
+
+    Attributes:
+        max_reasoning_tokens: Markers not counted; None is no limit.
+        limit: The setting that the number comes from.
+        transition_token_ids: What is written before the end, when the budget is used up.
+    """
+
+    max_reasoning_tokens: int | None
+    limit: Limit
+    transition_token_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def plan(
+        cls, params: SamplingParams, markers: TokenMarkers | None, *, room: int, transition_token_ids: Sequence[int]
+    ) -> ThinkingBudget:
+        """Take the smaller of the caller's budget and what the reserve leaves.
+
+        Args:
+            params: The request's settings.
+            markers: The model's markers, or None for a model that does not think.
+            room: Tokens that may be generated at all.
+            transition_token_ids: `params.transition` in tokens.
+
+        Raises:
+            InvalidRequestError: The reserve is all there is.
+        """
+        transition = tuple(transition_token_ids)
+        if params.reserve >= room:
+            raise InvalidRequestError(f"a reserve of {params.reserve} tokens leaves nothing of {room}", param="reserve")
+        if markers is None or not params.reserve:
+            return cls(params.max_reasoning_tokens, "max_reasoning_tokens", transition)
+        # Both markers and the transition are written out of what is left.
+        left = max(0, room - params.reserve - len(markers.start) - len(transition) - len(markers.forced_end))
+        if params.max_reasoning_tokens is not None and params.max_reasoning_tokens <= left:
+            return cls(params.max_reasoning_tokens, "max_reasoning_tokens", transition)
+        return cls(left, "reserve", transition)
+
+
+class ClosingGuard:
+    """Keeps a constrained answer able to end within its limit.
+
+    It looks at each token before it is committed, once the limit is near: a token after which the value could no longer be
+    finished is replaced by the next one of the shortest ending that is known. So `max_tokens` does not cut JSON in two.
+
+    Args:
+        find_closing: Finds a shortest ending.
+        stop_token_id: What ends the answer after the value.
+    """
+
+    def __init__(self, find_closing: FindClosing, stop_token_id: int) -> None:
+        self._find_closing = find_closing
+        self._stop_token_id = stop_token_id
+        # The ending from where the matcher stands, when it was looked for; the answer can be ended by it.
+        self._ending: list[int] | None = None
+        self._look_at = -1
+
+    def choose(self, matcher: Matcher, token_id: int, num_left: int) -> int:
+        """Give the token to commit: `token_id`, or the one that leads to the end.
+
+        Args:
+            matcher: The grammar's state before the token; does not change.
+            token_id: What the model would write; the grammar takes it.
+            num_left: Tokens that may still be written, this one and the stop id among them.
+        """
+        if self._look_at < 0:
+            self._look(matcher, num_left)
+        if num_left > self._look_at or token_id == self._stop_token_id:
+            self._ending = None
+            return token_id
+        if self._ending is None:
+            self._look(matcher, num_left)
+        if self._ending is None:
+            return token_id  # no ending is known that fits: nothing to lead to
+        after = matcher.fork()
+        if after.accept_tokens([token_id]):
+            if after.is_terminated():
+                return token_id
+            ending = self._find_closing(after, max(0, num_left - 2))
+            if ending is not None:
+                self._ending = ending
+                self._look_at = _look_at(ending, num_left - 1)
+                return token_id
+        if not self._ending:
+            return self._stop_token_id
+        return self._ending.pop(0)
+
+    def _look(self, matcher: Matcher, num_left: int) -> None:
+        self._ending = self._find_closing(matcher, num_left - 1)
+        self._look_at = _look_at(self._ending, num_left)
+
+
+def _look_at(ending: list[int] | None, num_left: int) -> int:
+    """From how many tokens left on each token is looked at again.
+
+    A token can open something that takes long to close, hence well before the known ending; and again at half of what is left,
+    since the ending grows while nobody looks.
+    """
+    return num_left - RETRY_AFTER if ending is None else max(2 * len(ending) + ALWAYS_LOOK, num_left // 2)

@@ -1,0 +1,153 @@
+"""What the engine tells about itself: one record per step, one per finished request, and totals. No text, no ids, no prompts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from .answer_budget import Limit
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """One step.
+
+    Attributes:
+        step_s: Seconds of the whole step.
+        forward_s: Seconds of these in the model.
+        select_s: Seconds in rules, masks and draws.
+        num_running: Sequences in the batch.
+        num_waiting: Sequences that wait for a grammar, a slot or blocks.
+        num_scheduled_tokens: Tokens computed, drafts among them.
+        num_new_tokens: Tokens that came out.
+        num_draft_tokens: Drafts verified.
+        num_accepted_draft_tokens: Drafts that held.
+    """
+
+    step_s: float
+    forward_s: float
+    select_s: float
+    num_running: int
+    num_waiting: int
+    num_scheduled_tokens: int
+    num_new_tokens: int
+    num_draft_tokens: int
+    num_accepted_draft_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStats:
+    """One finished request.
+
+    Attributes:
+        stop_reason: How it ended.
+        total_s: Seconds from admission to the end.
+        first_token_s: Seconds to its first token; None if it got none.
+        grammar_wait_s: Seconds until its grammar was there; None without a grammar, or if it never was.
+        num_prompt_tokens: Tokens of the prompt.
+        num_tokens: Generated tokens.
+        num_reasoning_tokens: Thinking tokens among them.
+        limits_hit: Limits that changed what the model would have written.
+    """
+
+    stop_reason: str | None
+    total_s: float
+    first_token_s: float | None
+    grammar_wait_s: float | None
+    num_prompt_tokens: int
+    num_tokens: int
+    num_reasoning_tokens: int
+    limits_hit: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTotals:
+    """Sums since the engine was made, and where it stands."""
+
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    num_blocks: int
+    num_steps: int
+    num_finished: int
+    num_new_tokens: int
+    num_reasoning_tokens: int
+    num_draft_tokens: int
+    num_accepted_draft_tokens: int
+    num_prefix_hit_tokens: int
+    num_preemptions: int
+    num_grammar_compiles: int
+    num_limits_hit: int
+
+
+Observer = Callable[[StepStats | RequestStats], None]
+"""Called on the engine's thread, so it should be quick; what it raises is logged and changes nothing."""
+
+
+class StepClock:
+    """Times the parts of one step."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self.forward_s = 0.0
+        self.select_s = 0.0
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Time the model. On CUDA this is the time to launch it: the device works on while the masks are filled."""
+        started = time.perf_counter()
+        yield
+        self.forward_s = time.perf_counter() - started
+
+    @contextlib.contextmanager
+    def select(self) -> Iterator[None]:
+        """Time rules, masks and draws."""
+        started = time.perf_counter()
+        yield
+        self.select_s = time.perf_counter() - started
+
+    def elapsed_s(self) -> float:
+        """Give the seconds since the step began."""
+        return time.perf_counter() - self._started
+
+
+class MetricsRecorder:
+    """Adds the records up and hands them to an observer."""
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
+        self.num_steps = 0
+        self.num_finished = 0
+        self.num_new_tokens = 0
+        self.num_reasoning_tokens = 0
+        self.num_draft_tokens = 0
+        self.num_accepted_draft_tokens = 0
+        self.num_limits_hit = 0
+
+    def note_step(self, stats: StepStats) -> None:
+        """Take a step."""
+        self.num_steps += 1
+        self.num_new_tokens += stats.num_new_tokens
+        self.num_draft_tokens += stats.num_draft_tokens
+        self.num_accepted_draft_tokens += stats.num_accepted_draft_tokens
+        self._tell(stats)
+
+    def note_request(self, stats: RequestStats) -> None:
+        """Take a finished request."""
+        self.num_finished += 1
+        self.num_reasoning_tokens += stats.num_reasoning_tokens
+        self.num_limits_hit += len(stats.limits_hit)
+        self._tell(stats)
+
+    def _tell(self, stats: StepStats | RequestStats) -> None:
+        if self._observer is None:
+            return
+        try:
+            self._observer(stats)
+        except Exception:  # somebody else's code must not end a step
+            logger.exception("the metrics observer failed")
