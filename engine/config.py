@@ -24,10 +24,10 @@ class EngineConfig:
     """Settings of one engine.
 
     Attributes:
-        model: `pocket-r1`, a folder in the transformers format, or a hub id.
+        model: `pocket-r1`, a folder in the transformers format, a hub id, or either followed by `/NAME.gguf`.
         device: `auto` (CUDA where there is one, else CPU) or a torch device name.
-        dtype: `auto`, `float32`, `bfloat16` or `float16`. `auto` is the checkpoint's own on CUDA and float32 on the CPU, where
-            bfloat16 logits depend on the batch they were computed in.
+        dtype: `auto`, `float32`, `bfloat16` or `float16`. `auto` is the checkpoint's own on CUDA and, where it fits into
+            memory, float32 on the CPU: bfloat16 logits depend on the batch they were computed in.
         max_num_seqs: Sequences in one batch, at least 1.
         max_model_len: Longest prompt plus answer in tokens; None takes what the model declares.
         max_num_batched_tokens: Tokens computed in one step, more than `max_num_seqs`; a longer prompt is computed in pieces.
@@ -40,7 +40,7 @@ class EngineConfig:
         grammar_workers: Threads that compile grammars; None takes half of the cores, as the scheduler needs its share.
         grammar_cache_bytes: Cap of the compiled-grammar cache.
         grammar_timeout_s: A request whose grammar is not compiled by then fails.
-        num_threads: Threads of torch's CPU kernels; None leaves torch's choice.
+        num_threads: Threads of torch's CPU kernels, set while a step runs and put back after it; None leaves torch's choice.
         max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
             verified in the same pass; they never change what comes out. 0 guesses none.
     """

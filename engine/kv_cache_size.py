@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import torch
 
 from .config import EngineConfig
 from .errors import InvalidRequestError
+from .model_files import free_memory_bytes
 from .model_loader import LoadedModel
 
 logger = logging.getLogger(__name__)
 
 CPU_SHARE = 0.25
 CUDA_SHARE = 0.9
-UNKNOWN_FREE_BYTES = 8 * 2**30
-"""Taken where the system does not say how much memory is free."""
 
 
 def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
@@ -60,8 +58,4 @@ def _blocks_for(num_tokens: int, block_size: int) -> int:
 def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(CUDA_SHARE * torch.cuda.mem_get_info(device)[0])
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        free = UNKNOWN_FREE_BYTES
-    return int(CPU_SHARE * free)
+    return int(CPU_SHARE * free_memory_bytes())

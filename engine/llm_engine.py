@@ -13,8 +13,6 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
 
 from .answer_budget import ThinkingBudget
@@ -36,6 +34,7 @@ from .scheduler import ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence, StopReason
 from .speculative import Drafter
+from .threads import torch_threads
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +55,6 @@ class LLMEngine:
     """
 
     def __init__(self, config: EngineConfig, *, observer: Observer | None = None) -> None:
-        if config.num_threads is not None:
-            torch.set_num_threads(config.num_threads)
         self.config = config
         self._loaded = load_model(config)
         self._chat = ChatFormat(self._loaded.tokenizer, config.family)
@@ -69,7 +66,8 @@ class LLMEngine:
             device=self._loaded.device,
             prefix_caching=config.prefix_caching,
         )
-        self._runner = ModelRunner(self._loaded, self._kv_cache)
+        with torch_threads(config.num_threads):
+            self._runner = ModelRunner(self._loaded, self._kv_cache)
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,
@@ -236,9 +234,9 @@ class LLMEngine:
             return outputs
         sampled = step.sampled
         try:
-            with clock.forward():
+            with clock.forward(), torch_threads(self.config.num_threads):
                 logits = self._runner.run(step.chunks)
-            with clock.select():
+            with clock.select(), torch_threads(self.config.num_threads):
                 chosen = choose_tokens(logits, [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled])
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import logging as hf_logging
+from transformers import PreTrainedTokenizerBase
 
 from .config import EngineConfig
 from .errors import InvalidRequestError, ModelLoadError, UnknownModelError
+from .model_files import read_model
 
 logger = logging.getLogger(__name__)
 
@@ -53,20 +51,21 @@ class LoadedModel:
 
 
 def resolve_model(name: str) -> str:
-    """Turn a model name into a folder or a hub id.
+    """Turn a model name into a folder, a hub id, or either with a GGUF file behind it.
 
     Raises:
         UnknownModelError: The name looks like a folder and is none, or a plain name that nothing is known by.
     """
     if name == POCKET_MODEL:
         return str(Path(__file__).parent / "pocket" / "model")
-    if name and Path(name).expanduser().is_dir():
-        return str(Path(name).expanduser())
+    path = Path(name).expanduser()
+    if name and (path.is_dir() or (path.is_file() and path.suffix == ".gguf")):
+        return str(path)
     if name.startswith((".", "/", "~")):
-        raise UnknownModelError(f"no folder {name!r}", hint="give a folder that holds config.json and the weights")
-    if name.count("/") != 1:
+        raise UnknownModelError(f"no folder {name!r}", hint="give a GGUF file, or a folder with config.json and weights")
+    if name.count("/") != (2 if name.endswith(".gguf") else 1):
         raise UnknownModelError(
-            f"no model is called {name!r}", hint=f"use {POCKET_MODEL}, a folder, or a hub id like Qwen/Qwen3-0.6B"
+            f"no model is called {name!r}", hint=f"use {POCKET_MODEL}, a folder, a GGUF file, or a hub id like Qwen/Qwen3-0.6B"
         )
     return name
 
@@ -79,21 +78,13 @@ def load_model(config: EngineConfig) -> LoadedModel:
         ModelLoadError: The files cannot be loaded, or the engine would compute this model wrongly.
         InvalidRequestError: The device does not exist.
     """
-    source = resolve_model(config.model)
     device = _pick_device(config.device)
-    try:
-        model_config = AutoConfig.from_pretrained(source)
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        with _without_progress_bars():
-            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=_pick_dtype(config.dtype, device))
-    except Exception as error:  # transformers raises OSError, ValueError, ImportError and hub errors alike
-        is_folder = Path(source).is_dir()
-        hint = "is it a causal LM in the transformers format?" if is_folder else "is the id right, and is the model hub reached?"
-        raise ModelLoadError(f"cannot load {config.model!r}: {error}", hint=hint) from error
+    files = read_model(resolve_model(config.model), dtype=config.dtype, device=device)
+    model_config, tokenizer = files.config, files.tokenizer
     text_config = model_config.get_text_config()
     max_model_len = _max_model_len(config, text_config)
     window = _reached_window(text_config, max_model_len)
-    model = model.to(device).eval()
+    model = files.model.to(device).eval()
     vocab_size = model.get_output_embeddings().weight.shape[0]
     logger.info("loaded %s on %s as %s, %d logits columns", config.model, device, model.dtype, vocab_size)
     return LoadedModel(
@@ -108,34 +99,17 @@ def load_model(config: EngineConfig) -> LoadedModel:
     )
 
 
-@contextlib.contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    # A library does not draw on its user's terminal; the command line has a progress display of its own.
-    were_enabled = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if were_enabled:
-            hf_logging.enable_progress_bar()
-
-
 def _pick_device(name: str) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        found = "cuda" if torch.cuda.is_available() else "cpu"
+        logger.info("device auto: %s", "CUDA is here" if found == "cuda" else "no CUDA here, so the CPU")
+        return torch.device(found)
     try:
         device = torch.device(name)
         torch.zeros(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InvalidRequestError(f"no device {name!r} here", param="device", hint="use auto or cpu") from error
     return device
-
-
-def _pick_dtype(name: str, device: torch.device) -> torch.dtype | str:
-    if name != "auto":
-        dtype: torch.dtype = getattr(torch, name)
-        return dtype
-    return torch.float32 if device.type == "cpu" else "auto"
 
 
 def _max_model_len(config: EngineConfig, text_config: Any) -> int:

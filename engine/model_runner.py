@@ -6,6 +6,7 @@ Which way a model is run is chosen when it is loaded: the fastest one that compu
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -83,6 +84,8 @@ class ModelRunner:
         token_ids = _probe_token_ids(self._loaded.vocab_size, self._check_length())
         input_ids = torch.tensor([token_ids], device=self._loaded.device)
         expected = self._loaded.model(input_ids=input_ids, use_cache=False).logits[0, -1].float()
+        if not expected.isfinite().all():
+            raise ModelLoadError("the model's own logits are no numbers", hint="are the weights broken, or is the dtype narrow?")
         complaints = []
         for way in WAYS:
             try:
@@ -122,7 +125,7 @@ class ModelRunner:
             for probe in probes:
                 self._kv_cache.free(probe, is_sound=False)
         difference = float((expected - logits[-1].float()).abs().max() / expected.abs().max())
-        return difference if difference == difference else float("inf")
+        return difference if math.isfinite(difference) else math.inf
 
 
 def _probe_token_ids(vocab_size: int, length: int) -> list[int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModelForCausalLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
@@ -20,6 +22,7 @@ from engine import (
     SamplingParams,
     UnknownModelError,
     attention,
+    model_files,
     model_runner,
     resolve_model,
     transformers_forward,
@@ -51,6 +54,111 @@ def test_hub_id_is_passed_on() -> None:
 def test_folder_without_a_model_is_a_load_error(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError):
         LLMEngine(EngineConfig(model=str(tmp_path)))
+
+
+def remove(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink()
+
+
+def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    edit(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+
+
+def halve(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "S17-no-tokenizer": (lambda folder: remove(folder, "tokenizer.json", "tokenizer_config.json"), "tokenizer"),
+    "no-weights": (lambda folder: remove(folder, "model.safetensors"), "weights"),
+    "half-a-file": (halve, "weights"),
+    "missing-weight": (lambda folder: edit_weights(folder, lambda weights: weights.__delitem__(DOWN)), "missing"),
+    "wrong-shape": (lambda folder: edit_weights(folder, lambda weights: weights.update({DOWN: torch.ones(3, 4)})), "weights"),
+    "no-numbers": (
+        lambda folder: edit_weights(folder, lambda weights: weights.update({DOWN: weights[DOWN] * float("nan")})),
+        "no numbers",
+    ),
+    "broken-config": (lambda folder: (folder / "config.json").write_text("{"), "config"),
+    "unknown-kind": (lambda folder: (folder / "config.json").write_text('{"model_type": "no_such"}'), "config"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_folder_says_what_is_wrong(tiny_model: Path, tmp_path: Path, case: str) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    breaks, word = BROKEN[case]
+    breaks(folder)
+    with pytest.raises(ModelLoadError, match=word) as caught:
+        LLMEngine(EngineConfig(model=str(folder)))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [("a/b/c.gguf", True), ("a/c.gguf", False), ("c.gguf", False), ("./c.gguf", False), ("/a/b/c/d.gguf", False)],
+)
+def test_gguf_names(name: str, is_known: bool) -> None:
+    if is_known:
+        assert resolve_model(name) == name
+    else:
+        with pytest.raises(UnknownModelError):
+            resolve_model(name)
+
+
+def test_gguf_file_that_is_none_is_a_load_error(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"nonsense")
+    with pytest.raises(ModelLoadError) as caught:
+        LLMEngine(EngineConfig(model=str(tmp_path / "x.gguf")))
+    assert caught.value.hint
+
+
+def test_dtype_auto_says_why(tmp_path: Path, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    edit_weights(folder, lambda weights: weights.update({name: weight.bfloat16() for name, weight in weights.items()}))
+    edit_config(folder, tmp_path / "n", dtype="bfloat16")
+    with caplog.at_level("INFO", "engine"):
+        engine = LLMEngine(EngineConfig(model=str(tmp_path / "n")))
+    assert engine._loaded.model.dtype == torch.float32
+    assert "do not depend on the batch" in caplog.text
+    engine.close()
+
+
+def test_checkpoint_that_float32_has_no_room_for_keeps_its_dtype(
+    tmp_path: Path, tiny_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    edit_weights(folder, lambda weights: weights.update({name: weight.bfloat16() for name, weight in weights.items()}))
+    edit_config(folder, tmp_path / "n", dtype="bfloat16")
+    monkeypatch.setattr(model_files, "free_memory_bytes", lambda: 10_000)
+    files = model_files.read_model(str(tmp_path / "n"), dtype="auto", device=torch.device("cpu"))
+    assert files.model.dtype == torch.bfloat16
+    assert "stay torch.bfloat16" in caplog.text
+
+
+def test_number_of_threads_is_put_back(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), num_threads=before + 1))
+    real, seen = engine._runner.run, list[int]()
+
+    def run(chunks: Any) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return real(chunks)
+
+    monkeypatch.setattr(engine._runner, "run", run)
+    engine.generate([[1, 2]], SamplingParams(max_tokens=2))
+    assert set(seen) == {before + 1}
+    assert torch.get_num_threads() == before
+    engine.close()
 
 
 def test_sliding_window_too_large_to_check_is_refused_unless_it_is_never_reached(tiny_model: Path, tmp_path: Path) -> None:
