@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from .errors import InvalidRequestError
+from .grammar.compile_settings import CompileSettings
+from .grammar.disk_cache import default_folder
 
 _COUNTS = (
     "max_num_seqs",
@@ -15,6 +18,10 @@ _COUNTS = (
     "max_queue",
     "grammar_workers",
     "grammar_cache_bytes",
+    "grammar_memory_bytes",
+    "grammar_queue",
+    "grammar_disk_cache_bytes",
+    "grammar_upgrade_after",
     "num_threads",
 )
 
@@ -37,9 +44,16 @@ class EngineConfig:
         prefix_caching: Whether requests with the same beginning share its keys and values.
         max_queue: Requests that may wait (for a grammar or a batch slot) before new ones are refused as busy.
         family: Name of the reasoning family, `auto`, or `none` for a model that does not think.
-        grammar_workers: Threads that compile grammars; None takes half of the cores, as the scheduler needs its share.
-        grammar_cache_bytes: Cap of the compiled-grammar cache.
-        grammar_timeout_s: A request whose grammar is not compiled by then fails.
+        grammar_workers: Grammars that compile at the same time; None takes half of the cores, as the scheduler needs its share.
+        grammar_cache_bytes: Cap of the compiled-grammar cache in memory.
+        grammar_timeout_s: A request whose grammar is not compiled by then fails, and the compile is stopped.
+        grammar_memory_bytes: Memory that one compile may take in the compile process.
+        grammar_queue: Grammars that may wait or compile before requests with new ones are refused as busy.
+        grammar_disk_cache: Folder for compiled grammars that took long; `auto` is `$XDG_CACHE_HOME/thinkgate/grammars` (or
+            `~/.cache/thinkgate/grammars`), None keeps nothing on disk. Nobody else may be able to write to it.
+        grammar_disk_cache_bytes: Cap of that folder.
+        grammar_upgrade_after: From this request with the same constraint on, a backend with faster masks is made ready in the
+            background, for the requests after it; None keeps every constraint on the backend it began with.
         num_threads: Threads of torch's CPU kernels, set while a step runs and put back after it; None leaves torch's choice.
         max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
             verified in the same pass; they never change what comes out. 0 guesses none.
@@ -59,6 +73,11 @@ class EngineConfig:
     grammar_workers: int | None = None
     grammar_cache_bytes: int = 512 * 2**20
     grammar_timeout_s: float = 60.0
+    grammar_memory_bytes: int = 2 * 2**30
+    grammar_queue: int = 128
+    grammar_disk_cache: str | Path | None = None
+    grammar_disk_cache_bytes: int = 2 * 2**30
+    grammar_upgrade_after: int | None = 2
     num_threads: int | None = None
     max_draft_tokens: int = 12
 
@@ -82,3 +101,17 @@ class EngineConfig:
             raise InvalidRequestError(
                 f"dtype {self.dtype!r} is not known", param="dtype", hint="use auto, float32, bfloat16 or float16"
             )
+
+    def compile_settings(self) -> CompileSettings:
+        """Give the part that the grammar manager takes."""
+        folder = self.grammar_disk_cache
+        return CompileSettings(
+            num_workers=self.grammar_workers,
+            timeout_s=self.grammar_timeout_s,
+            memory_bytes=self.grammar_memory_bytes,
+            max_waiting=self.grammar_queue,
+            cache_bytes=self.grammar_cache_bytes,
+            disk_cache=default_folder() if folder == "auto" else Path(folder) if folder is not None else None,
+            disk_cache_bytes=self.grammar_disk_cache_bytes,
+            upgrade_after=self.grammar_upgrade_after,
+        )

@@ -164,7 +164,7 @@ class LLMEngine:
             raise EngineClosedError("the engine is closed")
         if request_id in self._sequences:
             raise InvalidRequestError(f"request {request_id!r} is running already", param="request_id")
-        self._scheduler.check_room()
+        self._scheduler.check_room(grammar)
         params = sampling_params or SamplingParams()
         prompt_ids = self._encode(prompt)
         stop_ids = frozenset(self._loaded.stop_token_ids) | frozenset(params.stop_token_ids)
@@ -297,7 +297,7 @@ class LLMEngine:
         finals: dict[str, RequestOutput] = {}
         try:
             for request_id, prompt, param, spec in jobs:
-                while self._scheduler.num_waiting >= self.config.max_queue:
+                while not self._scheduler.has_room(spec):
                     self._collect(finals)
                 self.add_request(request_id, prompt, param, grammar=spec, on_unknown=on_unknown, thinking=thinking)
             while not finals.keys() >= set(request_ids):
@@ -447,6 +447,4 @@ def _pause() -> None:
 
 def _make_grammars(config: EngineConfig, loaded: LoadedModel) -> GrammarManager:
     vocabulary = read_vocabulary(loaded.tokenizer, vocab_size=loaded.vocab_size, stop_token_ids=loaded.stop_token_ids)
-    return GrammarManager(
-        XGrammarBackend(vocabulary, num_threads=1), num_workers=config.grammar_workers, cache_bytes=config.grammar_cache_bytes
-    )
+    return GrammarManager([XGrammarBackend(vocabulary, num_threads=1)], config.compile_settings())

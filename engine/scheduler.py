@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from .attention import Chunk
 from .errors import EngineBusyError, EngineError, GrammarCompileError
-from .grammar import GrammarManager
+from .grammar import GrammarManager, GrammarSpec
 from .kv_cache import KVCache
 from .sequence import Sequence, SequenceStatus
 
@@ -98,14 +98,20 @@ class Scheduler:
         """Sequences in the batch."""
         return len(self._running)
 
-    def check_room(self) -> None:
-        """Say whether one more sequence may wait.
+    def check_room(self, grammar: GrammarSpec | None = None) -> None:
+        """Say whether one more sequence may wait, and its grammar with it.
 
         Raises:
-            EngineBusyError: The queue is full.
+            EngineBusyError: The queue of sequences or that of grammars is full.
         """
-        if len(self._waiting) >= self._max_queue:
+        if self._is_full():
             raise EngineBusyError(f"{self._max_queue} requests wait already", hint="try again later")
+        if not self.has_room(grammar):
+            raise EngineBusyError("too many grammars wait to be compiled already", hint="try again later")
+
+    def has_room(self, grammar: GrammarSpec | None = None) -> bool:
+        """Whether `check_room` would let a sequence in."""
+        return not self._is_full() and (grammar is None or self._grammars.has_room(grammar))
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; its grammar starts to compile at once."""
@@ -217,12 +223,16 @@ class Scheduler:
         self.num_preemptions += 1
         return victim
 
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= self._max_queue
+
     def _poll_grammar(self, sequence: Sequence) -> None:
         future = sequence.grammar_future
         assert future is not None
         if future.done():
             try:
-                sequence.matcher = future.result().new_matcher(sorted(sequence.stop_token_ids))
+                sequence.grammar = future.result()
+                sequence.matcher = sequence.grammar.new_matcher(sorted(sequence.stop_token_ids))
                 sequence.status = SequenceStatus.WAITING
                 sequence.grammar_ready_at = time.monotonic()
             except Exception as error:  # whatever a backend raises ends this request only
@@ -243,9 +253,9 @@ class Scheduler:
             self._release_grammar(sequence)
 
     def _release_grammar(self, sequence: Sequence) -> None:
-        if sequence.grammar_future is not None and sequence.spec is not None:
-            sequence.grammar_future = None
-            self._grammars.release(sequence.spec)
+        future, sequence.grammar_future = sequence.grammar_future, None
+        if future is not None and sequence.spec is not None:
+            self._grammars.release(sequence.spec, future)
 
 
 def _chunk(sequence: Sequence, num_tokens: int) -> Chunk:

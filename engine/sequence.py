@@ -14,7 +14,7 @@ from reasoning_parsers import ReasoningGate
 from .answer_budget import ClosingGuard, Limit, ThinkingBudget
 from .detokenizer import TokenDecoder
 from .errors import EngineError
-from .grammar import CompiledGrammar, GrammarSpec, Matcher
+from .grammar import GrammarSpec, Matcher, PreparedGrammar
 from .kv_cache import BlockTable
 from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
@@ -135,7 +135,8 @@ class Sequence:
         self.error: EngineError | None = None
         self.blocks = BlockTable()
         self.num_cached_tokens = 0
-        self.grammar_future: Future[CompiledGrammar] | None = None
+        self.grammar_future: Future[PreparedGrammar] | None = None
+        self.grammar: PreparedGrammar | None = None
         self.matcher: Matcher | None = None
         self.drafter: Drafter | None = None
         self.guard: ClosingGuard | None = None

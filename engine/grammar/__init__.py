@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from .bitmask import apply_token_bitmask_inplace, bitmask_width, new_bitmask
+from .compile_settings import CompileSettings
 from .manager import GrammarManager
 from .matcher import CompiledGrammar, GrammarBackend, Matcher, fill_bitmasks
+from .prepared import PreparedGrammar
 from .spec import GrammarSpec
 from .whitespace import Whitespace
 
 __all__ = [
+    "CompileSettings",
     "CompiledGrammar",
     "GrammarBackend",
     "GrammarManager",
     "GrammarSpec",
     "Matcher",
+    "PreparedGrammar",
     "Whitespace",
     "apply_token_bitmask_inplace",
     "bitmask_width",

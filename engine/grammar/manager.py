@@ -1,113 +1,261 @@
-"""Compile grammars in the background, once each, and remember them within a byte cap.
+"""Which backend compiles a spec; what is compiled already; who waits for what.
 
-The scheduler polls futures and never waits. Equal specs share one compile, however many requests ask for it at once.
+Knows nothing of threads and processes (`compile_routes.py`). The scheduler polls futures and never waits. Equal specs share one
+compile, and a compile ends when its last request goes away.
 """
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from .matcher import CompiledGrammar, GrammarBackend
+from ..errors import EngineClosedError, UnsupportedGrammarError
+from .byte_lru import ByteLRU
+from .compile_routes import Compiled, CompileRoutes, RunningCompile
+from .compile_settings import CompileSettings
+from .matcher import GrammarBackend
+from .prepared import GrammarCounts, PreparedGrammar
 from .spec import GrammarSpec
 
-MAX_CHECKED = 64
+MAX_CHECKED_BYTES = 32 * 2**20
+MAX_FAILED_UPGRADES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a spec is compiled; `upgrade` names a backend that enforces as much and fills masks faster, once it is compiled."""
+
+    backend: str
+    reason: str
+    unenforced: tuple[str, ...]
+    upgrade: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _InFlight:
+    plan: _Plan
+    future: Future[PreparedGrammar] = field(default_factory=Future)
+    num_waiting: int = 0
+    running: RunningCompile | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Ready:
+    prepared: PreparedGrammar
+    plan: _Plan
+    num_uses: int = 1
 
 
 class GrammarManager:
     """Background compiles with single flight and an LRU of results; safe to call from several threads.
 
     Args:
-        backend: Compiles one spec.
-        num_workers: Threads; None takes half of the cores, at least one, since compiling is CPU-bound and the scheduler needs
-            its share.
-        cache_bytes: Cap of the remembered grammars, keys counted.
+        backends: In order of preference; one or more, all for the same vocabulary.
+        settings: Limits; None takes the defaults.
     """
 
-    def __init__(self, backend: GrammarBackend, *, num_workers: int | None, cache_bytes: int) -> None:
-        self._backend = backend
-        self._cache_bytes = cache_bytes
-        self._pool = ThreadPoolExecutor(num_workers or max(1, (os.cpu_count() or 2) // 2), thread_name_prefix="grammar")
+    def __init__(self, backends: GrammarBackend | Sequence[GrammarBackend], settings: CompileSettings | None = None) -> None:
+        self._settings = settings = settings or CompileSettings()
+        backends = list(backends) if isinstance(backends, Sequence) else [backends]
+        self._backends = {backend.name: backend for backend in backends}
+        self._routes = CompileRoutes(backends, settings)
         self._lock = Lock()
-        self._in_flight: dict[GrammarSpec, Future[CompiledGrammar]] = {}
-        self._users: dict[GrammarSpec, int] = {}
-        self._ready: OrderedDict[GrammarSpec, CompiledGrammar] = OrderedDict()
-        self._ready_bytes = 0
+        self._in_flight: dict[GrammarSpec, _InFlight] = {}
+        self._ready: ByteLRU[GrammarSpec, _Ready] = ByteLRU(settings.cache_bytes)
+        self._upgrades: dict[GrammarSpec, RunningCompile] = {}
+        self._failed_upgrades: OrderedDict[int, None] = OrderedDict()
         # Specs that passed the check lately: a caller's thread checks, and the engine's then finds it done.
-        self._checked: OrderedDict[GrammarSpec, None] = OrderedDict()
-        self.num_compiles = 0
+        self._checked: ByteLRU[GrammarSpec, _Plan] = ByteLRU(MAX_CHECKED_BYTES)
+        self._is_closed = False
+        self.counts = GrammarCounts()
+
+    @property
+    def num_compiles(self) -> int:
+        """Compiles begun for requests."""
+        return self.counts.compiles
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the compile process, or None while there is none."""
+        return self._routes.process.pid if self._routes.process is not None else None
 
     def check(self, spec: GrammarSpec) -> None:
-        """Refuse what the backend cannot compile, before anything is queued.
+        """Choose a backend and refuse what none can compile, before anything is queued.
 
         Raises:
-            UnsupportedGrammarError: The backend cannot compile this constraint.
+            UnsupportedGrammarError: No backend, or not the one asked for, can compile this constraint.
         """
         with self._lock:
             is_known = spec in self._ready or spec in self._in_flight or spec in self._checked
         if not is_known:
-            self._backend.check(spec)
-            with self._lock:
-                self._checked[spec] = None
-                while len(self._checked) > MAX_CHECKED:
-                    self._checked.popitem(last=False)
+            self._plan(spec)
 
-    def request(self, spec: GrammarSpec) -> Future[CompiledGrammar]:
+    def has_room(self, spec: GrammarSpec) -> bool:
+        """Whether one more compile may wait, or this spec needs none."""
+        with self._lock:
+            return len(self._in_flight) < self._settings.max_waiting or spec in self._ready or spec in self._in_flight
+
+    def request(self, spec: GrammarSpec) -> Future[PreparedGrammar]:
         """Ask for a compiled grammar; the future is done at once if it is remembered.
 
         Pair every call with `release` when the request no longer waits.
-        """
-        with self._lock:
-            self._users[spec] = self._users.get(spec, 0) + 1
-            if spec in self._ready:
-                self._ready.move_to_end(spec)
-                done: Future[CompiledGrammar] = Future()
-                done.set_result(self._ready[spec])
-                return done
-            if spec not in self._in_flight:
-                self.num_compiles += 1
-                self._in_flight[spec] = self._pool.submit(self._compile, spec)
-            return self._in_flight[spec]
 
-    def release(self, spec: GrammarSpec) -> None:
-        """Say that a request no longer waits; a compile that nobody waits for and that has not begun is cancelled."""
+        Raises:
+            EngineClosedError: The manager was closed.
+            UnsupportedGrammarError: As `check`, where that was not called before.
+        """
+        plan = self._plan(spec)
         with self._lock:
-            self._users[spec] -= 1
-            if self._users[spec]:
+            if self._is_closed:
+                raise EngineClosedError("the engine is closed")
+            ready = self._ready.get(spec)
+            if ready is not None:
+                return self._use(spec, ready)
+            waiting = self._in_flight.get(spec)
+            if waiting is None:
+                waiting = self._in_flight[spec] = _InFlight(plan)
+                self.counts.compiles += 1
+                if self._routes.needs_process(spec, plan.backend):
+                    self._put_upgrades_off()
+                waiting.running = self._begin(spec, waiting)
+            waiting.num_waiting += 1
+            return waiting.future
+
+    def release(self, spec: GrammarSpec, future: Future[PreparedGrammar]) -> None:
+        """Say that a request no longer waits for `future`; a compile that nobody waits for is stopped, running or not."""
+        with self._lock:
+            waiting = self._in_flight.get(spec)
+            if waiting is None or waiting.future is not future:
                 return
-            del self._users[spec]
-            future = self._in_flight.get(spec)
-            if future is not None and future.cancel():
+            waiting.num_waiting -= 1
+            if waiting.num_waiting == 0:
                 del self._in_flight[spec]
+                self.counts.cancelled += 1
+                self._stop(waiting)
 
     def close(self) -> None:
-        """Cancel what has not begun and stop the threads; a running compile ends by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _compile(self, spec: GrammarSpec) -> CompiledGrammar:
-        try:
-            compiled = self._backend.compile(spec)
-        except BaseException:
-            with self._lock:
-                self._in_flight.pop(spec, None)
-            raise
+        """Stop all that waits or runs, the compile process too; futures that are not done are cancelled."""
         with self._lock:
-            self._in_flight.pop(spec, None)
-            self._remember(spec, compiled)
-        return compiled
+            self._is_closed = True
+            for waiting in self._in_flight.values():
+                self._stop(waiting)
+            self._in_flight.clear()
+            self._put_upgrades_off()
+        self._routes.close()
 
-    def _remember(self, spec: GrammarSpec, compiled: CompiledGrammar) -> None:
-        size = _cost_bytes(spec, compiled)
-        if size > self._cache_bytes:
+    def _plan(self, spec: GrammarSpec) -> _Plan:
+        with self._lock:
+            ready, waiting, plan = self._ready.get(spec), self._in_flight.get(spec), self._checked.get(spec)
+        if ready is not None:
+            return ready.plan
+        if waiting is not None:
+            return waiting.plan
+        if plan is None:
+            plan = self._choose(spec)
+            with self._lock:
+                self._checked.put(spec, plan, _text_bytes(spec))
+        return plan
+
+    def _choose(self, spec: GrammarSpec) -> _Plan:
+        if spec.backend != "auto" and spec.backend not in self._backends:
+            raise UnsupportedGrammarError(
+                f"there is no grammar backend {spec.backend!r} here", hint=f"use {' or '.join(self._backends)}, or auto"
+            )
+        name = next(iter(self._backends)) if spec.backend == "auto" else spec.backend
+        self._backends[name].check(spec)
+        return _Plan(name, "the only backend" if spec.backend == "auto" else "asked for by the request", spec.unenforced)
+
+    def _begin(self, spec: GrammarSpec, waiting: _InFlight) -> RunningCompile:
+        def done(result: Compiled | Exception) -> None:
+            self._finish(spec, waiting, result)
+
+        return self._routes.begin(spec, waiting.plan.backend, done, timeout_s=self._settings.timeout_s)
+
+    def _stop(self, waiting: _InFlight) -> None:
+        waiting.future.cancel()
+        if waiting.running is not None:
+            self._routes.stop(waiting.running)
+
+    def _finish(self, spec: GrammarSpec, waiting: _InFlight, result: Compiled | Exception) -> None:
+        prepared = None if isinstance(result, Exception) else _prepare(waiting.plan, result)
+        with self._lock:
+            if self._in_flight.get(spec) is waiting:
+                del self._in_flight[spec]
+            if prepared is not None:
+                self._remember(spec, _Ready(prepared, waiting.plan, max(1, waiting.num_waiting)))
+                self.counts.disk_hits += prepared.cache == "disk"
+            elif not waiting.future.cancelled():
+                self.counts.failed += 1
+        # Only a future that was not cancelled is told.
+        if waiting.future.set_running_or_notify_cancel():
+            if isinstance(result, Exception):
+                waiting.future.set_exception(result)
+            elif prepared is not None:
+                waiting.future.set_result(prepared)
+
+    def _use(self, spec: GrammarSpec, ready: _Ready) -> Future[PreparedGrammar]:
+        """Give what is ready; holds the lock."""
+        self.counts.memory_hits += 1
+        ready.num_uses += 1
+        self._upgrade_if_worth(spec, ready)
+        done: Future[PreparedGrammar] = Future()
+        done.set_result(replace(ready.prepared, cache="memory"))
+        return done
+
+    def _remember(self, spec: GrammarSpec, ready: _Ready) -> None:
+        self._ready.put(spec, ready, ready.prepared.compiled.memory_size_bytes + _text_bytes(spec))
+
+    def _upgrade_if_worth(self, spec: GrammarSpec, ready: _Ready) -> None:
+        """Make a faster backend ready for later requests; holds the lock."""
+        backend, after = ready.plan.upgrade, self._settings.upgrade_after
+        if backend is None or after is None or ready.num_uses < after or ready.prepared.backend == backend:
             return
-        self._ready[spec] = compiled
-        self._ready_bytes += size
-        while self._ready_bytes > self._cache_bytes:
-            old_spec, old = self._ready.popitem(last=False)
-            self._ready_bytes -= _cost_bytes(old_spec, old)
+        if spec in self._upgrades or hash(spec) in self._failed_upgrades or not self._routes.is_killable(backend):
+            return
+
+        def done(result: Compiled | Exception) -> None:
+            with self._lock:
+                # One that was put off is not there any more; the next use tries again.
+                if self._upgrades.get(spec) is upgrade:
+                    del self._upgrades[spec]
+                    self._finish_upgrade(spec, ready, result)
+
+        self.counts.upgrades += 1
+        upgrade = self._routes.begin(spec, backend, done, timeout_s=self._settings.upgrade_timeout_s, is_background=True)
+        self._upgrades[spec] = upgrade
+
+    def _finish_upgrade(self, spec: GrammarSpec, ready: _Ready, result: Compiled | Exception) -> None:
+        """Let later requests have the faster backend; holds the lock."""
+        if isinstance(result, Exception):
+            self._failed_upgrades[hash(spec)] = None
+            while len(self._failed_upgrades) > MAX_FAILED_UPGRADES:
+                self._failed_upgrades.popitem(last=False)
+            return
+        assert ready.plan.upgrade is not None
+        reason = f"its masks are faster; compiled in the background after {ready.num_uses} requests"
+        plan = replace(ready.plan, backend=ready.plan.upgrade, reason=reason, upgrade=None)
+        self._remember(spec, _Ready(_prepare(plan, result), plan, ready.num_uses))
+
+    def _put_upgrades_off(self) -> None:
+        """Make room for a request's own compile; holds the lock."""
+        upgrades, self._upgrades = self._upgrades, {}
+        for upgrade in upgrades.values():
+            self._routes.stop(upgrade)
 
 
-def _cost_bytes(spec: GrammarSpec, compiled: CompiledGrammar) -> int:
-    return compiled.memory_size_bytes + len(spec.source.encode())
+def _prepare(plan: _Plan, result: Compiled) -> PreparedGrammar:
+    return PreparedGrammar(
+        compiled=result.grammar,
+        backend=plan.backend,
+        reason=plan.reason,
+        unenforced=plan.unenforced,
+        compile_s=result.compile_s,
+        cache=result.cache,
+    )
+
+
+def _text_bytes(spec: GrammarSpec) -> int:
+    return len(spec.source.encode("utf-8", "surrogatepass"))

@@ -130,14 +130,15 @@ def test_admission_errors_are_raised_by_submit(engine: AsyncLLMEngine) -> None:
 
 
 def test_E6_slow_check_does_not_hold_up_the_others(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, is_checking, go_on = engine._engine._grammars._backend.check, threading.Event(), threading.Event()
+    [backend] = engine._engine._grammars._backends.values()
+    real, is_checking, go_on = backend.check, threading.Event(), threading.Event()
 
     def slow(spec: GrammarSpec) -> None:
         is_checking.set()
         assert go_on.wait(20)
         real(spec)
 
-    monkeypatch.setattr(engine._engine._grammars._backend, "check", slow)
+    monkeypatch.setattr(backend, "check", slow)
     submitting = threading.Thread(target=lambda: engine.submit([1, 2], LONG, grammar=SPEC).cancel())
     submitting.start()
     assert is_checking.wait(20)

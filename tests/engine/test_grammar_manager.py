@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from engine import GrammarSpec
-from engine.grammar import GrammarManager
-from engine.grammar.manager import MAX_CHECKED
+from engine.grammar import CompileSettings, GrammarManager
 
 
 class FakeCompiled:
@@ -51,7 +50,7 @@ def backend() -> FakeBackend:
 
 @pytest.fixture
 def manager(backend: FakeBackend) -> Iterator[GrammarManager]:
-    manager = GrammarManager(backend, num_workers=1, cache_bytes=5000)
+    manager = GrammarManager(backend, CompileSettings(num_workers=1, cache_bytes=5000))
     yield manager
     backend.gate.set()
     manager.close()
@@ -65,7 +64,7 @@ def test_equal_specs_compile_once_while_in_flight_and_after(backend: FakeBackend
     backend.gate.clear()
     futures = [manager.request(spec(1)) for _ in range(50)]
     backend.gate.set()
-    assert len({id(future.result(20)) for future in futures}) == 1
+    assert len({id(future.result(20).compiled) for future in futures}) == 1
     assert manager.request(spec(1)).done()
     assert len(backend.compiled) == manager.num_compiles == 1
 
@@ -75,30 +74,30 @@ def test_failure_reaches_its_waiters_and_is_not_remembered(backend: FakeBackend,
     with pytest.raises(RuntimeError, match="boom"):
         manager.request(spec(1)).result(20)
     backend.error = None
-    assert isinstance(manager.request(spec(1)).result(20), FakeCompiled)
+    assert isinstance(manager.request(spec(1)).result(20).compiled, FakeCompiled)
 
 
 def test_compile_that_nobody_waits_for_is_cancelled(backend: FakeBackend, manager: GrammarManager) -> None:
     backend.gate.clear()
     running = manager.request(spec(1))
     queued = [manager.request(spec(2)) for _ in range(2)]
-    manager.release(spec(2))
+    manager.release(spec(2), queued[0])
     assert not queued[0].cancelled()
-    manager.release(spec(2))
+    manager.release(spec(2), queued[1])
     assert queued[0].cancelled()
     backend.gate.set()
     running.result(20)
-    assert isinstance(manager.request(spec(2)).result(20), FakeCompiled)
+    assert isinstance(manager.request(spec(2)).result(20).compiled, FakeCompiled)
     assert len(backend.compiled) == 2
 
 
 def test_E8_remembered_grammars_stay_within_the_cap(backend: FakeBackend, manager: GrammarManager) -> None:
     for number in range(100):
-        manager.request(spec(number)).result(20)
-        manager.release(spec(number))
-    assert manager._ready_bytes <= 5000
+        future = manager.request(spec(number))
+        future.result(20)
+        manager.release(spec(number), future)
+    assert manager._ready.num_bytes <= 5000
     assert len(manager._ready) == 4
-    assert not manager._users
     assert not manager._in_flight
     manager.request(spec(99)).result(20)
     assert len(backend.compiled) == 100
@@ -113,11 +112,14 @@ def test_known_spec_is_not_checked_again(backend: FakeBackend, manager: GrammarM
     assert backend.checked == 1
 
 
-def test_passed_checks_are_remembered_up_to_a_cap(backend: FakeBackend, manager: GrammarManager) -> None:
+def test_passed_checks_are_remembered_up_to_a_cap(
+    backend: FakeBackend, manager: GrammarManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager._checked.max_bytes = 1000
     for number in (1, 1, *range(2, 200), 199, 1):
         manager.check(spec(number))
     assert backend.checked == 200
-    assert len(manager._checked) == MAX_CHECKED
+    assert manager._checked.num_bytes <= 1000
 
 
 def test_spelling_of_the_schema_text_does_not_matter() -> None:

@@ -26,6 +26,7 @@ from engine import (
     UnsupportedGrammarError,
     selection,
 )
+from engine.grammar import GrammarManager
 from engine.sampler import sample
 
 SCHEMA: dict[str, Any] = {
@@ -132,7 +133,6 @@ def test_thinking_rows_are_bit_identical_to_an_unconstrained_run(tiny_engine: LL
     for grammars in ([None] * 4, [SPEC, None, SPEC, SPEC]):
         seen.clear()
         tiny_engine._grammars.request(SPEC).result()
-        tiny_engine._grammars.release(SPEC)
         tiny_engine.generate(prompts, SamplingParams(max_tokens=12, max_reasoning_tokens=20), grammars=grammars)
         runs.append(list(seen))
     keep = [column for column in range(runs[0][0].shape[1]) if column not in stop_ids]
@@ -291,8 +291,9 @@ class HeldBackend:
 
 
 def hold(engine: LLMEngine, error: Exception | None = None) -> HeldBackend:
-    backend = HeldBackend(engine._grammars._backend, error)
-    engine._grammars._backend = backend
+    backend = HeldBackend(next(iter(engine._grammars._backends.values())), error)
+    engine._grammars.close()
+    engine._grammars = engine._scheduler._grammars = GrammarManager(backend, engine.config.compile_settings())
     return backend
 
 
@@ -473,7 +474,7 @@ def test_grammars_are_let_go_when_requests_end(tiny_engine: LLMEngine) -> None:
     tiny_engine.add_request("aborted", ids, grammar=GrammarSpec.json_object())
     tiny_engine.step()
     tiny_engine.abort("aborted")
-    assert tiny_engine._grammars._users == {}
+    assert tiny_engine._grammars._in_flight == {}
     backend.gate.set()
 
 

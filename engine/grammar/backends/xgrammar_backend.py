@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import xgrammar
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
 from ..bitmask import BITS_PER_WORD, clear_bits_inplace, set_bits_inplace
+from ..compile_cost import is_tiny_for_xgrammar
 from ..forced import spell_forced
 from ..matcher import CompiledGrammar, Matcher
 from ..schema_check import close_ranges, without_misread
@@ -44,6 +46,7 @@ class XGrammarBackend:
     """Compiles specs with xgrammar for one vocabulary; its verbs may be called from several threads."""
 
     name = "xgrammar"
+    version = version("xgrammar")
 
     def __init__(self, vocabulary: Vocabulary, *, num_threads: int) -> None:
         info = xgrammar.TokenizerInfo(
@@ -54,6 +57,7 @@ class XGrammarBackend:
         )
         self.vocabulary = vocabulary
         # The cache is the manager's, which counts and caps it.
+        self._info = info
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=num_threads, cache_enabled=False)
         self._batch = xgrammar.BatchGrammarMatcher(max(1, os.cpu_count() or 1))
 
@@ -82,6 +86,25 @@ class XGrammarBackend:
         except Exception as error:  # as above
             raise GrammarCompileError(f"xgrammar failed to compile the schema: {_first_line(error)}") from error
         return _XGrammarCompiled(self, compiled)
+
+    def is_surely_quick(self, spec: GrammarSpec) -> bool:
+        """Only where schema and vocabulary are tiny: with a common one 555 characters took a second, and longer texts minutes."""
+        return is_tiny_for_xgrammar(spec, self.vocabulary.vocab_size)
+
+    def export_source(self, spec: GrammarSpec) -> str:
+        """Give the parsed grammar as the compile process takes it."""
+        return str(_grammar(spec).serialize_json())
+
+    def load_compiled(self, text: str) -> CompiledGrammar:
+        """Load a compiled grammar that was serialised for the same vocabulary.
+
+        Raises:
+            GrammarCompileError: It is damaged, or of another vocabulary or version.
+        """
+        try:
+            return _XGrammarCompiled(self, xgrammar.CompiledGrammar.deserialize_json(text, self._info))
+        except Exception as error:  # as above
+            raise GrammarCompileError(f"xgrammar cannot load the grammar: {_first_line(error)}") from error
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""
