@@ -196,6 +196,8 @@ def _add_split(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="unknown",
         help="what the prompt said: thinking over, under way, or nothing (default: %(default)s)",
     )
+    split.add_argument("--tools", action="store_true", help="the request offered tools: a call ends the thinking")
+    split.add_argument("--effort", metavar="WORD", help="the request's reasoning effort, where the markers depend on it")
     split.add_argument("--json", action="store_true", help="print one JSON object, with --stream one for each delta")
     split.add_argument(
         "--stream",
@@ -286,7 +288,12 @@ def _split(arguments: argparse.Namespace) -> int:
     from .commands import split
 
     return split.run(
-        family=arguments.family, prompt_state=arguments.prompt_state, as_json=arguments.json, stream=arguments.stream
+        family=arguments.family,
+        prompt_state=arguments.prompt_state,
+        tools_offered=arguments.tools,
+        effort=arguments.effort,
+        as_json=arguments.json,
+        stream=arguments.stream,
     )
 
 

@@ -125,7 +125,8 @@ class Generation(Generic[T]):
     def _judge(self, end: UpstreamEnd) -> Iterator[Event[T]]:
         self._raise_if_cut(end)
         content = self._attempt.content
-        if not content.strip() and (self._schema is not None or self._attempt.reasoning):
+        # Content without an answer is a preamble to the user, in a channel that is not the final one.
+        if end.is_reasoning_open or (not content.strip() and (self._schema is not None or self._attempt.reasoning)):
             yield from self._retry(end, (Problem("#", "no answer was given after the thinking", "missing"),))
             return
         text = extract_answer(content) if self._schema is not None and self._traits.extracts_answer else content

@@ -1,11 +1,13 @@
 """Where thinking ends: on text (`get_parser`) and on token ids (`ReasoningGate`), for any family that a row describes.
 
-Standard library only. Reading order: `family.py` (a row), `families.py` (the rows), `delimited.py` (text), `gate.py` (token ids).
+Standard library only. Reading order: `family.py` (a row), `families.py` (the rows), `delimited.py` and `channel_parser.py` (text
+formats), `gate.py` (token ids).
 """
 
 from __future__ import annotations
 
 from .base import PromptState, ReasoningDelta, ReasoningParser, ReasoningSplit
+from .channel_parser import ChannelParser
 from .channels import Channels
 from .default_registry import get_family, installed_registry, list_families, load_registry, register_family
 from .delimited import DelimitedParser
@@ -27,17 +29,17 @@ from .family_sources import ENTRY_POINT_GROUP, PlacedFamily, build_registry, rea
 from .gate import Bounds, OnUnknown, ReasoningGate
 from .markers import TokenMarkers
 from .registry import FamilyRegistry
+from .response_template import family_from_response_template
 from .scanner import EndMarker
 from .symbols import TokenSymbols
 from .template_switches import Switch
 from .tokenizer_facts import PROBE_TEXT, TokenizerFacts
-from .unsupported_families import UNSUPPORTED_FAMILIES
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "PROBE_TEXT",
-    "UNSUPPORTED_FAMILIES",
     "Bounds",
+    "ChannelParser",
     "Channels",
     "Confidence",
     "Content",
@@ -67,6 +69,7 @@ __all__ = [
     "UnknownPromptStateError",
     "build_registry",
     "detect_family",
+    "family_from_response_template",
     "get_family",
     "get_parser",
     "installed_registry",

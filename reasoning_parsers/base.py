@@ -1,12 +1,12 @@
 """The interface of text parsers: text in, reasoning and content out, for a stream or for a whole text.
 
-A format is a class (`delimited.py` is the one there is so far), a family is a row (`families.py`); `factory.py` puts them
-together. For token ids there is `ReasoningGate` (`gate.py`).
+A format is a class (`delimited.py`, `channel_parser.py`), a family is a row (`families.py`); `factory.py` puts them together. For
+token ids there is `ReasoningGate` (`gate.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 PromptState = Literal["ended", "open", "unknown"]
@@ -26,10 +26,18 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningSplit:
-    """A whole text, split. None means that there is nothing of the kind; texts are exact, white space included."""
+    """A whole text, split.
+
+    Attributes:
+        reasoning: The thinking, exact, white space included; None if there is none.
+        content: The same for the answer.
+        final_reached: Whether the answer was reached. False where the output ends inside the thinking, or in a channel that is
+            not the final one: then there is no answer, also if there is content (a preamble). Not compared.
+    """
 
     reasoning: str | None
     content: str | None
+    final_reached: bool = field(default=True, compare=False)
 
 
 class ReasoningParser(Protocol):
@@ -37,7 +45,7 @@ class ReasoningParser(Protocol):
 
     @property
     def reasoning_ended(self) -> bool:
-        """Whether all text from here on is content."""
+        """Whether all text from here on is content; once finished, whether the answer was reached at all."""
         ...
 
     def feed(self, text: str) -> ReasoningDelta:

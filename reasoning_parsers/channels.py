@@ -23,7 +23,11 @@ class Channels:
         preamble: The same for messages to the user before the answer. They are content too, but not the answer.
         recipient: Text in or before a header that addresses the message to someone else: a tool call, whatever the channel.
             "" where headers have no such thing.
-        frames: Texts that begin the frame between two messages, up to the next opener. The frame belongs to the header.
+        frames: Texts that begin the frame between two messages, up to the next opener. The frame belongs to the header; one
+            without an opener is the header of an answer.
+        content_closers: Those closers that end an answer only.
+        plain_openers: Whether the openers are ordinary text. Then they count only where a header is due, at the head and after a
+            closer or in a frame, and there is no white space between them and the header's end.
     """
 
     openers: tuple[str, ...]
@@ -34,3 +38,5 @@ class Channels:
     preamble: tuple[str, ...] = ()
     recipient: str = ""
     frames: tuple[str, ...] = ()
+    content_closers: tuple[str, ...] = ()
+    plain_openers: bool = False

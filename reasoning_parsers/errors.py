@@ -37,20 +37,13 @@ class UnknownFamilyError(ReasoningParserError, LookupError):
     Attributes:
         name: The name that was asked for.
         near: Known names that look like it, nearest first.
-        unsupported: What the format of a name that vLLM or SGLang knows needs and this package has not; else None.
     """
 
-    def __init__(self, name: str, near: tuple[str, ...], known: tuple[str, ...], *, unsupported: str | None = None) -> None:
-        if unsupported is not None:
-            hint = f"vLLM or SGLang knows this name, but its format is not supported yet: {unsupported}"
-        elif near:
-            hint = f"did you mean {', '.join(near)}?"
-        else:
-            hint = f"known: {', '.join(known)}"
+    def __init__(self, name: str, near: tuple[str, ...], known: tuple[str, ...]) -> None:
+        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
         super().__init__(f"no reasoning family is called {name!r}", hint=hint)
         self.name = name
         self.near = near
-        self.unsupported = unsupported
 
 
 class DuplicateFamilyError(ReasoningParserError):

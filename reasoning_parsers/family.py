@@ -42,8 +42,10 @@ class ReasoningFamily:
             content, and nothing is reasoning.
         effort_markers: Effort, start and end marker, where the effort of the request chooses the markers. `start` and `end`
             are those of the default effort.
-        marker_suffix_pattern: Regular expression of a suffix that a tokenizer puts before the last character of `start` and
-            `end`; "" where there is none.
+        marker_suffix_pattern: Regular expression of a suffix that a tokenizer puts before the last character of `start`, `end`
+            and the implicit ends; "" where there is none.
+        reads_response_template: Whether the markers are the tokenizer's own, in its response template
+            (`family_from_response_template`). Those of the row are for a text whose tokenizer is not at hand.
         template_opens: Whether the chat template by default writes the start marker itself, so that the output begins inside
             the thinking and holds only the end marker.
         thinking_switch: Keyword of the chat template that turns thinking on and off, or None where it cannot be turned off.
@@ -79,6 +81,7 @@ class ReasoningFamily:
     keeps_reasoning_in_content: bool = False
     effort_markers: tuple[tuple[str, str, str], ...] = ()
     marker_suffix_pattern: str = ""
+    reads_response_template: bool = False
     template_opens: bool = False
     thinking_switch: str | None = None
     other_switches: tuple[str, ...] = ()
@@ -110,6 +113,10 @@ class ReasoningFamily:
     def can_switch_off(self) -> bool:
         """Whether the chat template can turn the thinking off."""
         return self.thinking_switch is not None
+
+    def template_kwargs(self, thinking: bool) -> dict[str, bool | str]:
+        """Return the variable of the chat template that turns thinking on or off; empty where there is none."""
+        return {} if self.thinking_switch is None else {self.thinking_switch: self.switch_on if thinking else self.switch_off}
 
     def for_effort(self, effort: str | None) -> ReasoningFamily:
         """Return the row with the markers of an effort; this row where effort does not change them.
@@ -155,8 +162,9 @@ class ReasoningFamily:
                 field="marker_suffix_pattern",
             )
         suffix = found.pop()
+        openers = tuple(own if (own := _with_suffix(text, suffix)) in vocabulary else text for text in self.implicit_ends)
         start, end = _with_suffix(self.start, suffix), _with_suffix(self.end, suffix)
-        return dataclasses.replace(self, start=start, end=end, marker_suffix_pattern="")
+        return dataclasses.replace(self, start=start, end=end, implicit_ends=openers, marker_suffix_pattern="")
 
     def _suffixes(self, vocabulary: set[str]) -> Iterable[str]:
         # Greedy: where the vocabulary has the bare markers only, the suffix is empty.

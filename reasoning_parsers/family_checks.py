@@ -85,9 +85,20 @@ def _check_format(family: ReasoningFamily) -> None:
 
 def _check_channels(family: ReasoningFamily, channels: Channels) -> None:
     for field in ("openers", "closers", "reasoning", "content"):
-        texts = getattr(channels, field)
-        if not texts or not all(text.strip() for text in texts):
+        if not getattr(channels, field):
             _refuse(family, f"channels.{field}", "empty")
+    for field in ("openers", "closers", "reasoning", "content", "preamble", "frames"):
+        if not all(text.strip() for text in getattr(channels, field)):
+            _refuse(family, f"channels.{field}", "empty")
+    if not set(channels.content_closers) <= set(channels.closers):
+        _refuse(family, "channels.content_closers", "not among the closers")
+    for one, other in permutations((*channels.openers, *channels.frames, *channels.closers), 2):
+        if other.startswith(one):
+            _refuse(family, "channels.openers", f"{other!r} begins with {one!r}, so markers cannot be told apart", other)
+    _check_kinds(family, channels)
+
+
+def _check_kinds(family: ReasoningFamily, channels: Channels) -> None:
     kinds = {"reasoning": channels.reasoning, "content": channels.content, "preamble": channels.preamble}
     for (field, texts), (_, others) in permutations(kinds.items(), 2):
         for text in texts:
@@ -113,6 +124,9 @@ def _check_variants(family: ReasoningFamily) -> None:
         for effort in efforts:
             family.for_effort(effort)  # its own markers are checked as any row's
     if pattern:
+        for marker in (*family.starts, *family.ends):
+            if marker[0] in marker[1:] or marker[-1] in marker[:-1]:
+                _refuse(family, "marker_suffix_pattern", f"{marker!r} does not begin and end with characters of its own", marker)
         try:
             re.compile(pattern)
         except re.error as error:

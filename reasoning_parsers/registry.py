@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 from .errors import DuplicateFamilyError, UnknownFamilyError
 from .family import ReasoningFamily
-from .unsupported_families import UNSUPPORTED_FAMILIES
 
 _NUM_NEAR_NAMES = 3
 
@@ -37,7 +36,7 @@ class FamilyRegistry:
         """Return the family of this name or alias; case does not matter, and `-` equals `_`.
 
         Raises:
-            UnknownFamilyError: There is none. The error lists near names, or says what a name that other projects know needs.
+            UnknownFamilyError: There is none. The error lists near names.
         """
         key = normalize_name(name)
         family = self._by_name.get(key)
@@ -45,7 +44,7 @@ class FamilyRegistry:
             near = difflib.get_close_matches(key, self._by_name, n=_NUM_NEAR_NAMES)
             names = tuple(dict.fromkeys(self._by_name[candidate].name for candidate in near))
             known = tuple(row.name for row in self._families)
-            raise UnknownFamilyError(name, names, known, unsupported=UNSUPPORTED_FAMILIES.get(key))
+            raise UnknownFamilyError(name, names, known)
         return family
 
     def register_family(self, family: ReasoningFamily) -> FamilyRegistry:

@@ -8,25 +8,31 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 
-from reasoning_parsers import UNSUPPORTED_FAMILIES, ReasoningFamily, list_families
+from reasoning_parsers import ReasoningFamily, list_families
 
-HEADINGS = ("name", "aliases", "markers", "switch (default)", "template opens", "source")
+HEADINGS = ("name", "aliases", "markers", "switch (default)", "template opens", "first-hand", "source")
 
 # Longest line of a cell of the column of that heading; other columns are as wide as they need to be.
-_WIDTHS = {"name": 16, "aliases": 18, "markers": 29}
+_WIDTHS = {"name": 16, "aliases": 18, "markers": 29, "switch (default)": 26, "template opens": 8}
+_MAX_SOURCE_LEN = 44
 
 _PAGE = """\
 # Reasoning families
 
-One row for each family, from `reasoning_parsers`. *Switch* is the keyword of the chat template that turns thinking on and off;
-*template opens* says whether the template by default writes the start marker itself, so that the output begins inside the
-thinking. Names are compared without case, and `-` equals `_`. This page is written by `thinkgate parsers --markdown`.
+One row for each family, from `reasoning_parsers`. *Switch* is the keyword of the chat template that turns thinking on and off,
+with its two values where they are words, and what holds without it; where there is none, thinking cannot be turned off.
+*Template opens* says whether the template by default writes the start marker itself, so that the output begins inside the
+thinking. A row that is not *first-hand* was read in the lists or the code of vLLM and SGLang, not in a chat template or a model
+card of the family. Names are compared without case, and `-` equals `_`. This page is written by `thinkgate parsers --markdown`.
 
 {table}
 
-## Known to vLLM or SGLang, not supported yet
+## What else a row says
 
-{missing}
+*Ends* are texts that end the thinking where tools are offered and are content themselves; *turns* are the tokens that begin or
+close a turn. Rows that say nothing more are left out.
+
+{details}
 """
 
 
@@ -39,22 +45,24 @@ def run(*, as_json: bool, as_markdown: bool) -> int:
         print(render_page(families), end="")
     else:
         print(_render_table(families))
-        print("\n" + textwrap.fill(f"not supported yet: {', '.join(sorted(UNSUPPORTED_FAMILIES))}", 120))
+        print("\n*: read in another project's lists or code, not in a chat template or model card. `--json` has all fields.")
     return 0
 
 
 def render_page(families: Sequence[ReasoningFamily]) -> str:
     """Give the text of `docs/families.md`."""
-    missing = _markdown_rows(
-        ("name", "what its format needs"), [(f"`{name}`", what) for name, what in UNSUPPORTED_FAMILIES.items()]
-    )
-    return _PAGE.format(table=_markdown_rows(HEADINGS, [_markdown_cells(family) for family in families]), missing=missing)
+    table = _markdown_rows(HEADINGS, [_markdown_cells(family) for family in families])
+    details = [
+        (f"`{family.name}`", "; ".join(rules), _code(family.implicit_ends), _code(family.turn_boundaries))
+        for family in families
+        if (rules := _rules(family)) or family.implicit_ends or family.turn_boundaries
+    ]
+    return _PAGE.format(table=table, details=_markdown_rows(("name", "format", "ends", "turns"), details))
 
 
 def _markdown_cells(family: ReasoningFamily) -> tuple[str, ...]:
-    name, aliases, markers, switch, opens, source = _cells(family)
-    code = [" ".join(f"`{word}`" for word in cell.split()) for cell in (name, aliases, markers)]
-    return (*code, switch, opens, f"<{source}>" if source.startswith("https:") else f"`{source}`")
+    source = f"<{family.source}>" if family.source.startswith("https:") else f"`{family.source}`"
+    return (f"`{family.name}`", _code(_aliases(family)), _code(_markers(family)), *_flags(family), source)
 
 
 def _markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -63,24 +71,53 @@ def _markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
 
 
-def _cells(family: ReasoningFamily) -> tuple[str, ...]:
-    switch = "-" if family.thinking_switch is None else family.thinking_switch
-    return (
-        family.name,
-        # An alias that only spells the name another way tells nothing.
-        " ".join(alias for alias in family.aliases if alias.replace("-", "_") != family.name),
-        f"{family.start} {family.end}",
-        f"{switch} ({'on' if family.thinking_default else 'off'})",
-        "yes" if family.template_opens else "no",
-        family.source,
-    )
+def _code(texts: Sequence[str]) -> str:
+    return " ".join(f"`{_visible(text)}`" for text in texts)
+
+
+def _visible(text: str) -> str:
+    """A line break as it is written in code."""
+    return text.replace("\n", "\\n")
+
+
+def _aliases(family: ReasoningFamily) -> list[str]:
+    # An alias that only spells the name another way tells nothing.
+    return [alias for alias in family.aliases if alias.replace("-", "_") != family.name]
+
+
+def _markers(family: ReasoningFamily) -> tuple[str, ...]:
+    pairs = [marker for _, *pair in family.effort_markers for marker in pair]
+    return tuple(dict.fromkeys((family.start, family.end, *family.other_starts, *family.other_ends, *pairs)))
+
+
+def _flags(family: ReasoningFamily) -> tuple[str, str, str]:
+    switch = "/".join((family.thinking_switch or "-", *family.other_switches))
+    words = "" if isinstance(family.switch_on, bool) else f" {family.switch_on}/{family.switch_off}"
+    opens, first_hand = ("yes" if flag else "no" for flag in (family.template_opens, not family.is_second_hand))
+    return f"{switch}{words} ({'on' if family.thinking_default else 'off'})", opens, first_hand
+
+
+def _rules(family: ReasoningFamily) -> list[str]:
+    """What more a row says of its format, a phrase each."""
+    rules = []
+    if family.channels is not None:
+        rules.append(f"channels: {_code(family.channels.reasoning)} is thinking, {_code(family.channels.content)} the answer")
+    if family.start_label:
+        rules.append(f"label {_code([family.start_label])}")
+    rules += [f"{_code(pair)} around the content go" for pair in family.content_wrappers]
+    if family.effort_markers:
+        rules.append(f"markers by effort: {', '.join(effort for effort, _, _ in family.effort_markers)}")
+    if family.marker_suffix_pattern:
+        rules.append(f"a suffix `{family.marker_suffix_pattern}` in the markers, from the tokenizer")
+    if family.keeps_reasoning_in_content:
+        rules.append("the thinking stays in the content")
+    return [*rules, family.note.removesuffix(".")] if family.note else rules
 
 
 def _render_table(families: Sequence[ReasoningFamily]) -> str:
-    rows = [
-        [_wrap(cell, _WIDTHS.get(heading)) for cell, heading in zip(_cells(family), HEADINGS, strict=True)] for family in families
-    ]
-    rows.insert(0, [[heading] for heading in HEADINGS])
+    headings = [heading for heading in HEADINGS if heading != "first-hand"]
+    cells = [headings, *(_cells(family) for family in families)]
+    rows = [[_wrap(cell, _WIDTHS.get(heading)) for cell, heading in zip(line, headings, strict=True)] for line in cells]
     widths = [max(len(line) for lines in column for line in lines) for column in zip(*rows, strict=True)]
     rows.insert(1, [["-" * width] for width in widths])
     return "\n".join(
@@ -90,7 +127,17 @@ def _render_table(families: Sequence[ReasoningFamily]) -> str:
     )
 
 
+def _cells(family: ReasoningFamily) -> list[str]:
+    switch, opens, _ = _flags(family)
+    source = family.source.removeprefix("https://")
+    if len(source) > _MAX_SOURCE_LEN:
+        host, _, path = source.partition("/")
+        source = f"{host}/\u2026{path[len(host) + 2 - _MAX_SOURCE_LEN :]}"
+    aliases, markers = " ".join(_aliases(family)), " ".join(map(_visible, _markers(family)))
+    return [family.name, aliases, markers, switch, opens, ("* " if family.is_second_hand else "") + source]
+
+
 def _wrap(text: str, width: int | None) -> list[str]:
     if width is None:
-        return [text.removeprefix("https://")]
+        return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -9,45 +9,62 @@ from collections.abc import Iterator
 from io import BufferedReader
 from typing import cast
 
-from reasoning_parsers import PromptState, ReasoningParser, ReasoningParserError, get_parser
+from reasoning_parsers import InvalidOptionError, PromptState, ReasoningParser, ReasoningParserError, get_parser
 
 from ..errors import InvalidRequestError
 
 
-def run(*, family: str, prompt_state: PromptState, as_json: bool, stream: int | None) -> int:
+def run(
+    *,
+    family: str,
+    prompt_state: PromptState,
+    tools_offered: bool,
+    effort: str | None,
+    as_json: bool,
+    stream: int | None,
+) -> int:
     """Split standard input and print both parts; exit code 0 even where one of them is empty.
+
+    A text that ends before its answer, in the thinking or in another channel, is told on standard error.
 
     Args:
         family: Name of the reasoning family.
         prompt_state: What the prompt said of the thinking.
+        tools_offered: Whether the request offered tools, whose calls end the thinking.
+        effort: The request's reasoning effort, where the markers depend on it; None takes any.
         as_json: Print one JSON object, or one for each delta.
         stream: Feed so many characters at a time and print each delta, one a line; None = the whole text at once.
 
     Raises:
-        InvalidRequestError: There is no such family, or no input.
+        InvalidRequestError: There is no such family or effort, or no input.
     """
     try:
-        parser = get_parser(family, prompt_state=prompt_state)
+        parser = get_parser(family, prompt_state=prompt_state, tools_offered=tools_offered, effort=effort)
     except ReasoningParserError as error:
-        raise InvalidRequestError(str(error), param="family", hint="`thinkgate parsers` lists the families") from error
+        param = error.param if isinstance(error, InvalidOptionError) else "family"
+        raise InvalidRequestError(str(error), param=param, hint="`thinkgate parsers` lists the families") from error
     if sys.stdin.isatty():
         raise InvalidRequestError("no text", param="text", hint="pipe the output of a model in")
     if stream is None:
-        _print_whole(parser, as_json)
+        final_reached = _print_whole(parser, as_json)
     else:
         _print_deltas(parser, as_json, stream)
+        final_reached = parser.reasoning_ended
+    if not final_reached:
+        print("the text ends before the answer", file=sys.stderr)
     return 0
 
 
-def _print_whole(parser: ReasoningParser, as_json: bool) -> None:
+def _print_whole(parser: ReasoningParser, as_json: bool) -> bool:
     split = parser.split("".join(_read_pieces(65_536)))
     if as_json:
         print(json.dumps({"reasoning": split.reasoning, "content": split.content}, ensure_ascii=False))
-        return
+        return split.final_reached
     for name, text in (("reasoning", split.reasoning), ("content", split.content)):
         print(f"--- {name}{'' if text else ': none'}")
         if text:
             print(text.strip("\n"))
+    return split.final_reached
 
 
 def _print_deltas(parser: ReasoningParser, as_json: bool, num_characters: int) -> None:

@@ -64,7 +64,8 @@ class UpstreamEnd:
         strategy: How the schema was asked for.
         checked_after: JSON pointers of keywords outside the mask.
         notes: Sentences for `Result.notes`.
-        is_reasoning_open: True if the output ended inside the thinking; None if the upstream cannot tell.
+        is_reasoning_open: True if the output ended inside the thinking, or in a channel that is not the answer's; None if the
+            upstream cannot tell.
         refusal: The model's refusal, None if it did not refuse.
     """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from reasoning_parsers import UNSUPPORTED_FAMILIES, ReasoningFamily, ReasoningParser, get_family, get_parser, list_families
+from reasoning_parsers import ReasoningFamily, ReasoningParser, get_family, get_parser, list_families
 
 from .base import UpstreamDelta
 
@@ -26,11 +26,10 @@ def find_family(model: str, family: str) -> ReasoningFamily | None:
         return None
     if family != "auto":
         return get_family(family)
-    rows: dict[str, ReasoningFamily | None] = {name: row for row in list_families() for name in (row.name, *row.aliases)}
-    # A name whose format is not here yet must not be taken for a shorter one: `kimi_k3` is no `kimi`.
-    rows |= dict.fromkeys(UNSUPPORTED_FAMILIES)
-    named = max((name for name in rows if _is_named(name, model)), key=len, default="")
-    return rows.get(named) or get_family("qwen3")
+    # The names of the row that reads a tokenizer's template (`hf`) say nothing of a model.
+    rows = {name: row for row in list_families() if not row.reads_response_template for name in (row.name, *row.aliases)}
+    named = max((name for name in rows if _is_named(name, model)), key=len, default="qwen3")
+    return rows[named]
 
 
 def _is_named(name: str, model: str) -> bool:
@@ -87,7 +86,7 @@ class ContentSplitter:
 
     @property
     def is_reasoning_open(self) -> bool | None:
-        """Whether a marker opened the thinking and none closed it. None if there were no markers to tell by."""
+        """Whether the answer was not reached: thinking, or another channel, was opened and not left. None if nothing told."""
         return None if self._parser is None else not self._parser.reasoning_ended
 
     def _split(self, content: str) -> UpstreamDelta:
@@ -108,7 +107,7 @@ class ContentSplitter:
         if self._has_schema and head.startswith(_ANSWER_HEADS):
             # The answer stands at the head. Not even a closing marker in it, inside a string, ends anything.
             return get_parser(family, prompt_state="ended")
-        if self._has_schema and thinking is None and not family.start.startswith(head[: len(family.start)]):
+        if self._has_schema and thinking is None and not any(start.startswith(head[: len(start)]) for start in family.starts):
             # Neither marker nor answer at the head: a chat template may have opened the thinking.
             thinking = True
-        return get_parser(family, thinking_enabled=thinking)
+        return get_parser(family, thinking_enabled=thinking, structured=self._has_schema)

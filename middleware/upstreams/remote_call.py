@@ -133,8 +133,10 @@ class RemoteCall:
         Raises:
             UpstreamUnavailableError: The stream broke off without a word.
         """
-        is_open = self._splitter.is_reasoning_open
+        was_open = self._splitter.is_reasoning_open
         yield from _non_empty(self._splitter.finish())
+        # Text that a marker might have settled is taken for thinking where the token limit came before one.
+        is_open = was_open if self._finish_reason == "length" else self._splitter.is_reasoning_open
         if self.tap.is_cut_off:
             raise UpstreamUnavailableError("the stream ended before a finish_reason came", retryable=True)
         ask = self._asks[0]
@@ -186,8 +188,8 @@ class RemoteCall:
         body: dict[str, Any] = {}
         if settings.thinking is not None:
             if self._target.thinking_control == "template":
-                switch = (self._target.family and self._target.family.thinking_switch) or "enable_thinking"
-                body["chat_template_kwargs"] = {switch: settings.thinking}
+                switch = self._target.family.template_kwargs(settings.thinking) if self._target.family is not None else {}
+                body["chat_template_kwargs"] = switch or {"enable_thinking": settings.thinking}
             elif self._target.thinking_control == "effort":
                 arguments["reasoning_effort"] = "medium" if settings.thinking else "none"
             else:

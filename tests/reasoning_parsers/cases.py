@@ -26,7 +26,17 @@ def make_case_parser(case: Case) -> ReasoningParser:
         prompt_state=prompt_state,
         thinking_enabled=case["thinking_enabled"],
         tools_offered=case["tools_offered"],
+        structured="schema" in case or case.get("structured", False),
     )
+
+
+def write_message(family: ReasoningFamily, reasoning: str, content: str) -> str:
+    """A whole message in the style of a family: thinking, then the answer."""
+    if family.channels is None:
+        return f"{family.start}{family.start_label}{reasoning}{family.end}{content}"
+    closers = family.channels.closers
+    frame = f"{family.channels.frames[0]}assistant " if family.channels.frames else ""
+    return f"{family.start}{reasoning}{closers[0]}{frame}{family.end}{content}{closers[-1]}"
 
 
 def make_case_markers(case: Case) -> TokenMarkers:

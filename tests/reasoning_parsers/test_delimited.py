@@ -195,19 +195,19 @@ def _cut(text: str, markers: tuple[str, ...]) -> tuple[str, str, str] | None:
 
 def _close(parser: DelimitedParser, lead: str, body: str) -> ReasoningSplit:
     """Split a text that is inside the thinking."""
-    implicit_ends = parser._family.implicit_ends if parser._tools_offered else ()
-    found = _cut(body, (parser._family.end, *implicit_ends))
+    implicit_ends = parser.family.implicit_ends if parser._options.tools_offered else ()
+    found = _cut(body, (parser.family.end, *implicit_ends))
     if found is not None:
         before, marker, after = found
         return ReasoningSplit((lead + before) or None, (marker if marker in implicit_ends else "") + after or None)
-    if parser._thinking_enabled is False:
+    if parser._options.thinking_enabled is False:
         return ReasoningSplit(None, (lead + body) or None)
     return ReasoningSplit((lead + body) or None, None)
 
 
 def reference_split(parser: DelimitedParser, text: str) -> ReasoningSplit:
     """The rules, over the whole text at once."""
-    family, state, enabled = parser._family, parser._prompt_state, parser._thinking_enabled
+    family, state, enabled = parser.family, parser._options.prompt_state, parser._options.thinking_enabled
     if state == "ended" and enabled is not False:
         return ReasoningSplit(None, text or None)
     body = text.lstrip()

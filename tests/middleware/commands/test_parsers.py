@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from middleware import cli
-from reasoning_parsers import UNSUPPORTED_FAMILIES, list_families
+from reasoning_parsers import list_families
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "families.md"
 
@@ -16,13 +16,15 @@ def test_parsers_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     for family in list_families():
-        assert family.start in lines[family.name]
-        assert lines[family.name].endswith(family.source.removeprefix("https://"))
+        assert family.start.replace("\n", "\\n") in lines[family.name]
+        assert lines[family.name].endswith(family.source[-20:])
+        assert ("* " in lines[family.name]) == family.is_second_hand
     assert "step5" in lines["deepseek_r1"]
-    assert "enable_thinking (off)" in lines["poolside_v1"]
-    assert all(len(line) <= 165 for line in out.splitlines())
-    for name in UNSUPPORTED_FAMILIES:
-        assert name in out[out.index("not supported yet") :]
+    assert "enable_thinking (off)" in lines["exaone4"]
+    assert "thinking_mode" in lines["minimax_m3"]
+    assert "enabled/disabled (on)" in out
+    assert "thinking/enable_thinking" in lines["deepseek_v3"]
+    assert all(len(line) <= 180 for line in out.splitlines())
 
 
 def test_parsers_prints_json_with_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +34,8 @@ def test_parsers_prints_json_with_all_fields(capsys: pytest.CaptureFixture[str])
     assert rows["kimi"]["start"] == "\u25c1think\u25b7"
     assert rows["glm45"]["implicit_ends"] == ["<tool_call>"]
     assert rows["glm45"]["checked"]
+    assert rows["gpt_oss"]["channels"]["content"] == ["final"]
+    assert rows["k2_horizon"]["effort_markers"][0] == ["high", "<ifm|think>", "</ifm|think>"]
 
 
 def test_page_of_the_families_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +43,8 @@ def test_page_of_the_families_is_up_to_date(capsys: pytest.CaptureFixture[str]) 
     page = capsys.readouterr().out
     assert page == PAGE.read_text(encoding="utf-8"), "run: thinkgate parsers --markdown > docs/families.md"
     assert "`<\\|inner_prefix\\|>`" in page
+    assert "label `thought\\n`" in page
+    assert "`Here is my thought process:`" in page
 
 
 def test_parsers_prints_one_shape_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from middleware import cli
+from reasoning_parsers import ReasoningFamily, list_families
+from tests.reasoning_parsers.cases import write_message
 
 TEXT = '<think>is it 1?\n</think>\n{"a":1}\n'
 Pipe = Callable[[str | bytes], None]
@@ -86,7 +88,7 @@ def test_split_replaces_bytes_that_are_no_utf8(pipe: Pipe, capsys: pytest.Captur
     ("name", "message"),
     [
         pytest.param("qwen33", "did you mean qwen3", id="near"),
-        pytest.param("gpt-oss", "its format is not supported yet: Harmony channels", id="not-supported-yet"),
+        pytest.param("zzz", "known: deepseek_r1", id="unlike-any"),
     ],
 )
 def test_split_refuses_a_family_that_is_not_there(
@@ -123,3 +125,39 @@ def test_help_of_the_commands(command: str, capsys: pytest.CaptureFixture[str]) 
         cli.main([command, "--help"])
     assert caught.value.code == 0
     assert f"thinkgate {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", list_families(), ids=lambda family: family.name)
+def test_split_works_for_every_family(family: ReasoningFamily, pipe: Pipe, capsys: pytest.CaptureFixture[str]) -> None:
+    text = write_message(family, "plan", "answer")
+    whole = {"reasoning": "plan", "content": "answer"}
+    if family.keeps_reasoning_in_content:
+        whole = {"reasoning": "", "content": text}
+    for options in ([], ["--stream", "3"]):
+        pipe(text.encode())
+        assert cli.main(["split", "--family", family.name, "--json", *options]) == 0
+        deltas = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        for key, expected in whole.items():
+            assert "".join(delta[key] or "" for delta in deltas) == expected
+
+
+@pytest.mark.parametrize("options", [(), ("--stream", "4"), ("--json",)], ids=["whole", "stream", "json"])
+def test_a21_split_tells_that_the_answer_was_not_reached(
+    options: tuple[str, ...], pipe: Pipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe("<|channel|>analysis<|message|>I think")
+    assert cli.main(["split", "--family", "gpt-oss", *options]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "the text ends before the answer\n"
+    assert "I " in captured.out
+
+
+def test_split_takes_tools_and_effort(pipe: Pipe, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "<ifm|think_fast>r<ifm|tool_calls>[]"
+    for options, content in (((), None), (("--tools",), "<ifm|tool_calls>[]"), (("--tools", "--effort", "low"), text)):
+        pipe(text)
+        assert cli.main(["split", "--family", "k2_horizon", "--json", *options]) == 0
+        assert json.loads(capsys.readouterr().out)["content"] == content
+    pipe(text)
+    assert cli.main(["split", "--family", "k2_horizon", "--effort", "none"]) == 2
+    assert "it has high, medium, low" in capsys.readouterr().err
