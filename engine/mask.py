@@ -95,8 +95,34 @@ def row_spans(windows: SequenceOf[Window]) -> list[RowSpan]:
     ]
 
 
-def mask_logits(logits: torch.Tensor, windows: SequenceOf[Window]) -> dict[str, EngineError]:
-    """Mask the rows whose token a grammar rules; all other logits keep their bits.
+@dataclass(frozen=True, slots=True)
+class StepMasks:
+    """The masks of one step, filled without the logits, so that a device can compute them meanwhile.
+
+    Attributes:
+        bitmask: int32 `(num_rows, words)` on the CPU, rows of the grammars only; None where no grammar rules a row.
+        rows: The logits row of each.
+        denied: (logits row, token id) of doors that are closed besides.
+        failed: Errors by request id: sequences whose first row would have been left with no token at all.
+    """
+
+    bitmask: torch.Tensor | None
+    rows: list[int]
+    denied: list[tuple[int, int]]
+    failed: dict[str, EngineError]
+
+    def apply(self, logits: torch.Tensor) -> None:
+        """Mask logits, float `(sum of num_rows, vocab_size)`, in place: one transfer, one kernel, other rows untouched."""
+        if self.bitmask is not None and self.rows:
+            rows = torch.tensor(self.rows, dtype=torch.long).to(logits.device, non_blocking=True)
+            apply_token_bitmask_inplace(logits, self.bitmask.to(logits.device, non_blocking=True), rows)
+        if self.denied:
+            places = torch.tensor(self.denied, dtype=torch.long).to(logits.device, non_blocking=True)
+            logits.index_put_((places[:, 0], places[:, 1]), torch.tensor(float("-inf"), device=logits.device))
+
+
+def fill_masks(windows: SequenceOf[Window], vocab_size: int, *, pin_memory: bool = False) -> StepMasks:
+    """Fill the masks of the rows whose token a grammar rules, and close the doors of the others.
 
     A thinking row of a constrained sequence loses its stop ids, since to stop while thinking is to leave without an answer, and
     the tokens that would end the thinking with something that the grammar refuses. A free one loses the start marker once a
@@ -104,27 +130,30 @@ def mask_logits(logits: torch.Tensor, windows: SequenceOf[Window]) -> dict[str, 
     they are never read.
 
     Args:
-        logits: float32 `(sum of num_rows, vocab_size)`, changed in place.
-        windows: One after the other.
-
-    Returns:
-        Errors by request id: sequences whose first row would have been left with no token at all.
+        windows: One after the other, in the order of the logits rows. Their gates and matchers are as before afterwards.
+        vocab_size: Columns of the logits.
+        pin_memory: Whether the table will be copied to a device.
     """
     spans = row_spans(windows)
     index = row_index(spans)
+    bitmask: torch.Tensor | None = None
     failed: dict[str, EngineError] = {}
     if index:
-        bitmask = new_bitmask(len(index), logits.shape[1], pin_memory=logits.is_cuda)
+        bitmask = new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
         _fill(bitmask, windows, index, spans)
+        is_empty = (~bitmask.any(dim=-1)).tolist()
         for mask_row, (position, row) in enumerate(index):
             sequence = windows[position].sequence
-            if row == spans[position].first_row and not bitmask[mask_row].any():
+            if is_empty[mask_row] and row == spans[position].first_row:
                 failed[sequence.request_id] = _dead_end(sequence)
-        kept = [i for i, (position, _) in enumerate(index) if windows[position].sequence.request_id not in failed]
-        rows = torch.tensor([index[i][1] for i in kept], dtype=torch.long, device=logits.device)
-        apply_token_bitmask_inplace(logits, bitmask[kept].to(logits.device, non_blocking=True), rows)
-    _close_other_doors(logits, windows, spans)
-    return failed
+    return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), failed)
+
+
+def mask_logits(logits: torch.Tensor, windows: SequenceOf[Window]) -> dict[str, EngineError]:
+    """Fill the masks, apply them, and give the errors; see `fill_masks`."""
+    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda)
+    masks.apply(logits)
+    return masks.failed
 
 
 def _bounds(window: Window) -> Bounds:
@@ -194,18 +223,19 @@ def _dead_end(sequence: GatedSequence) -> EngineError:
     return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
 
 
-def _close_other_doors(logits: torch.Tensor, windows: SequenceOf[Window], spans: SequenceOf[RowSpan]) -> None:
+def _denied(windows: SequenceOf[Window], spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:
+    denied: list[tuple[int, int]] = []
     for window, span in zip(windows, spans, strict=True):
         gate, matcher = window.sequence.gate, window.sequence.matcher
         for row, draft in enumerate((None, *window.draft_token_ids), start=span.first_row):
             if draft is not None:
                 gate.commit([draft])
-            denied = gate.denied_token_ids(partial(_takes_first, matcher))
+            closed = gate.denied_token_ids(partial(_takes_first, matcher))
             if matcher is not None and gate.is_thinking:
-                denied |= window.sequence.stop_token_ids
-            if denied:
-                logits[row, sorted(denied)] = float("-inf")
+                closed |= window.sequence.stop_token_ids
+            denied += [(row, token_id) for token_id in closed]
         gate.rollback(len(window.draft_token_ids))
+    return denied
 
 
 def _takes_first(matcher: Matcher | None, content: Content) -> bool:

@@ -13,7 +13,7 @@ import torch
 
 from .errors import EngineError, EngineStepError
 from .logprobs import TokenLogprobs, token_logprobs
-from .mask import Window, mask_logits, row_spans
+from .mask import StepMasks, Window, fill_masks, mask_logits, row_spans
 from .sampler import RowDraw, sample
 from .sequence import Sequence
 
@@ -47,9 +47,11 @@ def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow]) -> 
         logits: float32 `(sum of num_rows, vocab_size)`, one window after the other; changed in place.
         windows: One per sequence.
     """
+    # First of all, and without a look at the logits: on CUDA the model is still computing them.
+    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda)
     first_rows = [span.first_row for span in row_spans(windows)]
     raw = _keep_raw(logits, windows, first_rows)
-    errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows)
+    errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows, masks)
     # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
     dead = (~logits.isfinite()).all(dim=-1)
     logits[dead] = 0.0
@@ -105,7 +107,7 @@ def _logprobs(
 
 
 def _apply_rules_and_masks(
-    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]
+    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int], masks: StepMasks
 ) -> dict[str, EngineError]:
     """Apply each request's own rules, then the grammars, which win: bans that leave nothing do not count."""
     without_bans: dict[int, dict[int, torch.Tensor]] = {}
@@ -117,7 +119,8 @@ def _apply_rules_and_masks(
             free = sequence.rules.apply(logits[first_row + offset], sequence.token_ids, window.draft_token_ids[:offset])
             if free is not None:
                 without_bans.setdefault(position, {})[offset] = free
-    errors = mask_logits(logits, windows)
+    masks.apply(logits)
+    errors = masks.failed
     for position, free_rows in without_bans.items():
         window, first_row = windows[position], first_rows[position]
         rows = logits[first_row : first_row + window.num_rows]
