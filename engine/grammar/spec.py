@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import InvalidGrammarError, InvalidRequestError
+from .choices import check_choices
+from .object_options import close_objects, required_pointers
 from .schema_check import check_schema, strip_annotations, unenforced_keywords
+from .sources import read_rules
+from .spec_kinds import GrammarKind
+from .structural_tag import check_structural_tag
 from .whitespace import COMPACT, Whitespace
 
-GrammarKind = Literal["json_schema", "regex", "choice", "ebnf", "lark", "structural_tag"]
 JSON_OBJECT_SCHEMA: dict[str, Any] = {"type": "object"}
 DEFAULT_MAX_NUMBER_DIGITS = 20
 """Every int64 (19 digits) can be written, and every double below 1e299 (17 significant digits and an exponent)."""
@@ -55,6 +59,7 @@ class GrammarSpec:
         *,
         whitespace: Whitespace | None = None,
         any_whitespace: bool = False,
+        whitespace_pattern: str | None = None,
         additional_properties: bool | None = None,
         any_order: bool = False,
         strict: bool = False,
@@ -67,8 +72,10 @@ class GrammarSpec:
             schema: The schema, its JSON text, or a pydantic model class. Order of `properties` is the order of the answer.
             whitespace: White space between JSON tokens; None is compact.
             any_whitespace: Short for `whitespace=Whitespace.flexible()`.
+            whitespace_pattern: Short for `whitespace=Whitespace.pattern(...)`.
             additional_properties: Default of `additionalProperties`; None is the schema language's own, True.
-            any_order: Let properties come in any order.
+            any_order: Let properties come in any order. The masks then see to names and values; that the required ones are there
+                is checked on the finished value.
             strict: Refuse what the masks do not enforce.
             max_number_digits: Digits before and after the point, at least 17 so that every double can be written; None is no cap.
             backend: Name of the grammar backend, or `auto`.
@@ -82,11 +89,15 @@ class GrammarSpec:
             raise InvalidRequestError(f"max_number_digits must be at least {MIN_NUMBER_DIGITS}", param="max_number_digits")
         parsed = _read_schema(schema)
         check_schema(parsed)
+        if additional_properties is False:
+            parsed = close_objects(parsed)
         unenforced = unenforced_keywords(parsed)
+        if any_order:
+            unenforced = tuple(dict.fromkeys((*unenforced, *required_pointers(parsed))))
         return cls(
             "json_schema",
             json.dumps(strip_annotations(parsed), ensure_ascii=False, separators=(",", ":")),
-            _pick_whitespace(whitespace, any_whitespace=any_whitespace),
+            _pick_whitespace(whitespace, any_whitespace=any_whitespace, pattern=whitespace_pattern),
             additional_properties,
             any_order,
             strict,
@@ -102,31 +113,59 @@ class GrammarSpec:
 
     @classmethod
     def regex(cls, pattern: str, *, backend: str = "auto") -> GrammarSpec:
-        """Make a constraint of a regular expression in Python's syntax, which the whole answer matches (`re.fullmatch`)."""
-        return cls("regex", _text("regex", pattern), backend=backend)
+        """Make a constraint of a regular expression in Python's syntax, which the whole answer matches (`re.fullmatch`).
+
+        Raises:
+            InvalidGrammarError: No regular expression, or one that matches no text; `column` names the place.
+            UnsupportedGrammarError: A back-reference or another feature that no automaton has.
+        """
+        return cls._of_text("regex", pattern, backend)
 
     @classmethod
     def choice(cls, choices: Sequence[str], *, backend: str = "auto") -> GrammarSpec:
-        """Make the constraint "exactly one of these texts"."""
-        if isinstance(choices, str) or not choices or not all(isinstance(choice, str) for choice in choices):
-            raise InvalidGrammarError("a choice is a list of one or more texts")
-        return cls("choice", json.dumps(list(dict.fromkeys(choices)), ensure_ascii=False), backend=backend)
+        """Make the constraint "exactly one of these texts".
+
+        Raises:
+            InvalidGrammarError: No list of one or more texts.
+        """
+        return cls("choice", check_choices(choices), backend=backend)
 
     @classmethod
     def ebnf(cls, grammar: str, *, backend: str = "auto") -> GrammarSpec:
-        """Make a constraint of an EBNF grammar (`root ::= ...`, the dialect of GBNF and xgrammar)."""
-        return cls("ebnf", _text("ebnf", grammar), backend=backend)
+        """Make a constraint of an EBNF grammar (`root ::= ...`, the dialect of GBNF and xgrammar).
+
+        Raises:
+            InvalidGrammarError: With `line` and `column`.
+            UnsupportedGrammarError: A feature that no backend has.
+        """
+        return cls._of_text("ebnf", grammar, backend)
 
     @classmethod
     def lark(cls, grammar: str, *, backend: str = "auto") -> GrammarSpec:
-        """Make a constraint of a Lark grammar (`start: ...`)."""
-        return cls("lark", _text("lark", grammar), backend=backend)
+        """Make a constraint of a Lark grammar (`start: ...`, the dialect of llguidance).
+
+        Raises:
+            InvalidGrammarError: With `line` and `column`.
+            UnsupportedGrammarError: A feature that no backend has.
+        """
+        return cls._of_text("lark", grammar, backend)
 
     @classmethod
     def structural_tag(cls, tag: Mapping[str, Any] | str, *, backend: str = "auto") -> GrammarSpec:
-        """Make a constraint of a structural tag (xgrammar's format), a mapping or its JSON text."""
+        """Make a constraint of a structural tag (xgrammar's format), a mapping or its JSON text.
+
+        Raises:
+            InvalidGrammarError: `pointer` names the place.
+            UnsupportedGrammarError: A feature that no backend has.
+        """
         parsed = _parse(tag, "structural tag") if isinstance(tag, str) else tag
-        return cls("structural_tag", json.dumps(parsed, ensure_ascii=False, separators=(",", ":")), backend=backend)
+        return cls("structural_tag", check_structural_tag(parsed), backend=backend)
+
+    @classmethod
+    def _of_text(cls, kind: GrammarKind, text: str, backend: str) -> GrammarSpec:
+        source = _text(kind, text)
+        read_rules(kind, source)
+        return cls(kind, source, backend=backend)
 
     @property
     def schema_text(self) -> str:
@@ -153,12 +192,14 @@ def _read_schema(schema: Mapping[str, Any] | bool | str | type) -> Any:
     return schema
 
 
-def _pick_whitespace(whitespace: Whitespace | None, *, any_whitespace: bool) -> Whitespace:
-    if not any_whitespace:
-        return whitespace or COMPACT
-    if whitespace is not None and whitespace.style != "flexible":
-        raise InvalidRequestError(f"any_whitespace contradicts {whitespace.style} white space", param="whitespace")
-    return whitespace or Whitespace.flexible()
+def _pick_whitespace(whitespace: Whitespace | None, *, any_whitespace: bool, pattern: str | None) -> Whitespace:
+    given = [found for found in (whitespace, Whitespace.flexible() if any_whitespace else None) if found is not None]
+    if pattern is not None:
+        given.append(Whitespace.pattern(pattern))
+    if len({found.style for found in given}) > 1:
+        styles = " and ".join(found.style for found in given)
+        raise InvalidRequestError(f"white space cannot be {styles} at once", param="whitespace")
+    return given[0] if given else COMPACT
 
 
 def _text(name: str, value: str) -> str:

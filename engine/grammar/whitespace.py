@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import InvalidRequestError
+from ..errors import GrammarError, InvalidRequestError
+from .nodes import Chars, Either, Node, Repeat, Row, Text, walk
+from .regex_check import parse_regex
 
 WhitespaceStyle = Literal["compact", "flexible", "indented", "pattern"]
 DEFAULT_MAX_RUN = 32
 """Longest run of flexible white space: a line break and the indentation of ten levels; without a cap models write it for ever."""
 MAX_INDENT = 16
+_WHITE = {" ": r"\x20", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Whitespace:
             spaces a level, as `json.dumps(..., indent=...)` writes. `pattern`: whatever matches `regex`.
         max_run: Longest run under `flexible`; None is no cap.
         indent: Spaces a level under `indented`.
-        regex: The pattern under `pattern`.
+        regex: The pattern under `pattern`, without open repetitions.
     """
 
     style: WhitespaceStyle = "compact"
@@ -53,8 +56,55 @@ class Whitespace:
 
     @classmethod
     def pattern(cls, regex: str) -> Whitespace:
-        r"""Allow what matches `regex`, such as ` ?` or `[ \n]{0,4}`."""
-        return cls("pattern", regex=regex)
+        r"""Allow what matches `regex`, such as ` ?` or `[ \n]*`; open repetitions end at `DEFAULT_MAX_RUN`.
+
+        Raises:
+            InvalidRequestError: No regular expression, or one that matches more than white space; `param` names the option.
+        """
+        try:
+            node = parse_regex(regex)
+        except GrammarError as error:
+            raise InvalidRequestError(f"whitespace_pattern: {error}", param="whitespace_pattern", hint=error.hint) from error
+        if not _is_white(node):
+            raise InvalidRequestError(
+                f"whitespace_pattern {regex!r} matches more than white space",
+                param="whitespace_pattern",
+                hint=r"JSON has space, \t, \n and \r between its tokens",
+            )
+        return cls("pattern", regex=_render(node))
+
+
+def _is_white(node: Node) -> bool:
+    return all(
+        all(map(_is_white_range, item.ranges))
+        if isinstance(item, Chars)
+        else set(item.text) <= set(_WHITE)
+        if isinstance(item, Text)
+        else isinstance(item, (Row, Either, Repeat))
+        for item in walk(node)
+    )
+
+
+def _is_white_range(pair: tuple[int, int]) -> bool:
+    return pair[1] < 128 and all(chr(code_point) in _WHITE for code_point in range(pair[0], pair[1] + 1))
+
+
+def _render(node: Node) -> str:
+    """Write the pattern in the syntax that every backend reads."""
+    match node:
+        case Text(text):
+            return "".join(_WHITE[char] for char in text)
+        case Chars(ranges):
+            return "[" + "".join(_WHITE[chr(char)] for low, high in ranges for char in range(low, high + 1)) + "]"
+        case Row(items):
+            return "".join(map(_render, items))
+        case Either(items):
+            return "(?:" + "|".join(map(_render, items)) + ")"
+        case Repeat(item, low, high):
+            most = max(low, DEFAULT_MAX_RUN) if high is None else high
+            return f"(?:{_render(item)}){{{low},{most}}}"
+        case _:
+            raise AssertionError(node)
 
 
 COMPACT = Whitespace()

@@ -19,6 +19,7 @@ from ..bitmask import bitmask_width
 from ..deep_stack import call_on_deep_stack
 from ..matcher import CompiledGrammar, Matcher
 from ..number_cap import NumberCap, NumberTokens, limits_for
+from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
 from .llguidance_matcher import LLGuidanceMatcher
@@ -57,6 +58,7 @@ class LLGuidanceBackend:
         Raises:
             UnsupportedGrammarError: llguidance cannot compile this constraint.
         """
+        check_token_ids(spec.kind, spec.source, self.vocabulary.vocab_size)
         self._build(spec)
 
     def compile(self, spec: GrammarSpec) -> CompiledGrammar:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from ...errors import UnsupportedGrammarError
 from ..number_cap import numbers_in
 from ..schema_check import Place, escape_pointer, map_subschemas, walk_schemas
+from ..sources import lark_text, read_rules
 from ..spec import GrammarSpec
 
 _HEAD = '%llguidance {"no_forcing": true}\n'
@@ -28,7 +28,6 @@ _FAR = {"integer": 10**18, "number": 10**15}
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _FINEST_STEP = 1e-9
 _MAX_DECIMALS = 20
-_RULE_HEAD = re.compile(r"^\s*[?!]?\w[\w.-]*\s*(?:\[[^\]\n]*\])?\s*:", re.MULTILINE)
 _MAX_LARK_RULES = 5000
 """Terminals that hold each other some ten thousand deep would overflow even a deep stack, and the process would end."""
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]"
@@ -42,29 +41,11 @@ def lark_source(spec: GrammarSpec) -> str:
     """
     if spec.kind == "json_schema":
         return _HEAD + "start: %json " + json.dumps(_schema(spec), ensure_ascii=False)
-    if spec.kind == "choice":
-        # One terminal: as rules, thousands of texts run into the limits of the parser.
-        return _HEAD + "start: CHOICE\nCHOICE: " + " | ".join(_literal(text) for text in json.loads(spec.source))
-    if spec.kind == "regex":
-        return _HEAD + f"start: /{_escape_slashes(spec.source)}/"
-    if spec.kind == "lark":
-        _check_number_of_rules(spec.source)
-        return _HEAD + spec.source
-    raise UnsupportedGrammarError(f"llguidance does not take constraints of kind {spec.kind}", hint="use xgrammar")
-
-
-def _check_number_of_rules(source: str) -> None:
-    if len(_RULE_HEAD.findall(source)) > _MAX_LARK_RULES:
+    if spec.kind == "structural_tag":
+        raise UnsupportedGrammarError("llguidance does not take structural tags", hint="use xgrammar")
+    if len(read_rules(spec.kind, spec.source).rules) > _MAX_LARK_RULES:
         raise UnsupportedGrammarError(f"llguidance takes grammars of up to {_MAX_LARK_RULES} rules", hint="use fewer rules")
-
-
-def _literal(text: str) -> str:
-    # Lark reads the escapes of JSON; the empty text is no literal there.
-    return json.dumps(text, ensure_ascii=False) if text else '""'
-
-
-def _escape_slashes(pattern: str) -> str:
-    return re.sub(r"\\.|/|\n", lambda match: {"/": r"\/", "\n": r"\n"}.get(match[0], match[0]), pattern, flags=re.DOTALL)
+    return _HEAD + lark_text(spec.kind, spec.source)
 
 
 def _schema(spec: GrammarSpec) -> dict[str, Any]:

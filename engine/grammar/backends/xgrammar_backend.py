@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,20 @@ import xgrammar
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
 from ..bitmask import BITS_PER_WORD, clear_bits_inplace, set_bits_inplace
 from ..compile_cost import is_tiny_for_xgrammar
+from ..ebnf_writer import render_node
 from ..forced import spell_forced
 from ..matcher import CompiledGrammar, Matcher
+from ..regex_check import parse_regex
 from ..schema_check import close_ranges, without_misread
+from ..sources import check_token_ids, ebnf_text
 from ..spec import GrammarSpec
+from ..structural_tag import check_tag_tokens, map_formats, name_tokens
 from ..vocabulary import Vocabulary
+from ..whitespace import Whitespace
 
-_COMPACT_SEPARATORS = (",", ":")
+# A length that nobody else writes, to find the runs by.
+_PATTERN_RUN = 7_777
+_WHITE_SPACE_RUN = re.compile(rf"\bwhitespace(?:_\d+)?\{{0, {_PATTERN_RUN}\}}")
 # xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7), and no
 # escapes, so that such a string could hold no quote and no line break.
 _BOUNDED_CHARACTER = re.compile(r"(_characters(?:_\d+)?) ::= \(\(\[\^\\\"\\\\\\r\\n\]\)\)")
@@ -56,6 +64,7 @@ class XGrammarBackend:
             stop_token_ids=list(vocabulary.stop_token_ids),
         )
         self.vocabulary = vocabulary
+        self._token_ids = {name: token_id for token_id, name in vocabulary.special_tokens}
         # The cache is the manager's, which counts and caps it.
         self._info = info
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=num_threads, cache_enabled=False)
@@ -67,11 +76,14 @@ class XGrammarBackend:
         Raises:
             UnsupportedGrammarError: xgrammar cannot compile this constraint.
         """
+        self._check_tokens(spec)
         try:
-            _grammar(spec)
+            self._grammar(spec)
+        except GrammarError:
+            raise
         except Exception as error:  # xgrammar raises RuntimeError and its own classes for what it cannot parse
             raise UnsupportedGrammarError(
-                f"xgrammar cannot compile this schema: {_first_line(error)}",
+                f"xgrammar cannot compile this {spec.kind.replace('_', ' ')}: {_first_line(error)}",
                 hint="simplify the schema, or validate afterwards without a constraint",
             ) from error
 
@@ -82,9 +94,14 @@ class XGrammarBackend:
             GrammarCompileError: xgrammar failed.
         """
         try:
-            compiled = self._compiler.compile_grammar(_grammar(spec))
+            compiled = self._compiler.compile_grammar(self._grammar(spec))
+        except GrammarError as error:
+            raise GrammarCompileError(
+                str(error), pointer=error.pointer, line=error.line, column=error.column, hint=error.hint
+            ) from error
         except Exception as error:  # as above
-            raise GrammarCompileError(f"xgrammar failed to compile the schema: {_first_line(error)}") from error
+            kind = spec.kind.replace("_", " ")
+            raise GrammarCompileError(f"xgrammar failed to compile the {kind}: {_first_line(error)}") from error
         return _XGrammarCompiled(self, compiled)
 
     def is_surely_quick(self, spec: GrammarSpec) -> bool:
@@ -93,7 +110,7 @@ class XGrammarBackend:
 
     def export_source(self, spec: GrammarSpec) -> str:
         """Give the parsed grammar as the compile process takes it."""
-        return str(_grammar(spec).serialize_json())
+        return str(self._grammar(spec).serialize_json())
 
     def load_compiled(self, text: str) -> CompiledGrammar:
         """Load a compiled grammar that was serialised for the same vocabulary.
@@ -105,6 +122,20 @@ class XGrammarBackend:
             return _XGrammarCompiled(self, xgrammar.CompiledGrammar.deserialize_json(text, self._info))
         except Exception as error:  # as above
             raise GrammarCompileError(f"xgrammar cannot load the grammar: {_first_line(error)}") from error
+
+    def _check_tokens(self, spec: GrammarSpec) -> None:
+        """Refuse tokens that this vocabulary does not have."""
+        if spec.kind == "structural_tag":
+            check_tag_tokens(spec.source, self.vocabulary.vocab_size, self._token_ids)
+        else:
+            check_token_ids(spec.kind, spec.source, self.vocabulary.vocab_size)
+
+    def _grammar(self, spec: GrammarSpec) -> xgrammar.Grammar:
+        if spec.kind == "structural_tag":
+            return xgrammar.Grammar.from_structural_tag(name_tokens(_structural_tag(spec), self._token_ids))
+        if spec.kind != "json_schema":
+            return xgrammar.Grammar.from_ebnf(ebnf_text(spec.kind, spec.source))
+        return xgrammar.Grammar.from_ebnf(_schema_ebnf(json.loads(spec.source), spec))
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""
@@ -121,19 +152,63 @@ class XGrammarBackend:
             matcher.finish_row(table[row])
 
 
-def _grammar(spec: GrammarSpec) -> xgrammar.Grammar:
-    if spec.kind != "json_schema":
-        raise ValueError(f"constraints of kind {spec.kind} are not compiled here yet")
-    schema = without_misread(json.loads(spec.source))
+def _schema_ebnf(schema: Any, spec: GrammarSpec) -> str:
+    schema = without_misread(schema)
     grammar = xgrammar.Grammar.from_json_schema(
         json.dumps(schema if spec.max_number_digits is None else close_ranges(schema)),
-        any_whitespace=spec.any_whitespace,
-        # Switching free white space off alone leaves ", " and ": ".
-        separators=None if spec.any_whitespace else _COMPACT_SEPARATORS,
         strict_mode=False,
+        any_order=spec.any_order,
+        **_white_space_options(spec.whitespace),
     )
     ebnf = _repair_strings(_spell_escapes_out(str(grammar)))
-    return xgrammar.Grammar.from_ebnf(ebnf if spec.max_number_digits is None else _cap_digits(ebnf, spec.max_number_digits))
+    if spec.whitespace.style == "pattern":
+        ebnf = _put_pattern(ebnf, spec.whitespace.regex)
+    return ebnf if spec.max_number_digits is None else _cap_digits(ebnf, spec.max_number_digits)
+
+
+def _white_space_options(whitespace: Whitespace) -> dict[str, Any]:
+    match whitespace.style:
+        case "flexible":
+            return {"any_whitespace": True, "max_whitespace_cnt": whitespace.max_run}
+        case "indented":
+            return {"any_whitespace": False, "indent": whitespace.indent, "separators": (",", ": ")}
+        case "pattern":
+            return {"any_whitespace": True, "max_whitespace_cnt": _PATTERN_RUN}
+        case _:
+            # Switching free white space off alone leaves ", " and ": ".
+            return {"any_whitespace": False, "separators": (",", ":")}
+
+
+def _put_pattern(ebnf: str, pattern: str) -> str:
+    """Put a pattern where xgrammar writes runs of white space.
+
+    Raises:
+        ValueError: There is no such run; a pattern must not be ignored unnoticed.
+    """
+    text, count = _WHITE_SPACE_RUN.subn("json_white_space", ebnf)
+    if not count:
+        raise ValueError("xgrammar's rules do not hold runs of white space")
+    return f"{text}\njson_white_space ::= {render_node(parse_regex(pattern))}\n"
+
+
+def _structural_tag(spec: GrammarSpec) -> dict[str, Any]:
+    """Give the tag with everything in it that we spell ourselves: schemas, regular expressions, Lark."""
+
+    def change(found: dict[str, Any]) -> dict[str, Any]:
+        text = None
+        if (
+            found["type"] == "json_schema"
+            and set(found) <= {"type", "json_schema", "style"}
+            and found.get("style", "json") == "json"
+        ):
+            text = _schema_ebnf(found["json_schema"], spec)
+        elif found["type"] == "regex":
+            text = ebnf_text("regex", found["pattern"])
+        elif found["type"] == "grammar":
+            text = ebnf_text(found.get("syntax", "ebnf"), found["grammar"])
+        return found if text is None else {"type": "grammar", "grammar": text}
+
+    return map_formats(json.loads(spec.source), change)
 
 
 def _spell_escapes_out(ebnf: str) -> str:
