@@ -1,0 +1,151 @@
+"""A schema in the words of llguidance 1.9.
+
+It reads patterns as languages of the unescaped text, intersects them with lengths and with one another, and takes names by
+pattern next to declared ones. It refuses what it does not know, so nothing else is written.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+from .emit import SAFE_INTEGER, Emitter, JsonSchema
+from .facets import Facets, common_multiple, to_number
+from .formats import format_pattern
+from .layout import Layout, Region
+from .pattern_parse import UnreadablePatternError
+from .pattern_print import print_language
+from .regular import TooLargeError
+from .text import text_language
+
+MAX_COEFFICIENT = 10_000
+"""Digits of a multiple, without the point, as a number; larger ones run into the limits of the lexer."""
+_UNREADABLE = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9kbBAzZGKXRhH]|[*+?}]\+")
+"""Look-arounds, back references, and what this engine and the check afterwards may read in two ways."""
+
+
+class LLGuidanceEmitter(Emitter):
+    """Writes schemas for llguidance."""
+
+    backend = "llguidance"
+    counts_open_objects = True
+
+    def write_number(self, one: Facets) -> list[JsonSchema]:
+        """Write numbers; bounds that a double rounds are left to the check."""
+        schema: dict[str, Any] = {"type": "integer" if one.is_integer else "number"}
+        for bound, words, is_open in ((one.low, _LOW, one.is_low_open), (one.high, _HIGH, one.is_high_open)):
+            if bound is None:
+                continue
+            if abs(bound) > SAFE_INTEGER or Fraction(str(to_number(bound))) != bound:
+                self.miss(one.where(*words), "a bound that doubles round")
+            else:
+                schema[words[is_open]] = to_number(bound)
+        multiple = common_multiple(one.multiples)
+        if multiple is not None:
+            number = to_number(multiple)
+            if _coefficient(multiple) <= MAX_COEFFICIENT and Fraction(str(number)) == multiple:
+                schema["multipleOf"] = number
+            else:
+                self.miss(one.where("multipleOf"), "a multiple that does not fit into a double")
+        return [schema]
+
+    def write_string(self, one: Facets) -> list[JsonSchema]:
+        """Write strings as a pattern with lengths; several patterns as `allOf`."""
+        lengths: dict[str, Any] = {"minLength": one.min_length} if one.min_length else {}
+        if one.max_length is not None:
+            lengths["maxLength"] = one.max_length
+        excluded = any(isinstance(value, str) for value in one.excluded)
+        if not one.texts and not excluded:
+            return [{"type": "string", **lengths}]
+        if not excluded and not any(rule.is_negated for rule in one.texts):
+            patterns = [
+                pattern for rule in one.texts if (pattern := self._pattern(rule.kind, rule.text, rule.pointer)) is not None
+            ]
+            if len(patterns) <= 1:
+                return [{"type": "string", **({"pattern": patterns[0]} if patterns else {}), **lengths}]
+            parts = [{"type": "string", "pattern": pattern} for pattern in patterns]
+            return [{"allOf": [{**parts[0], **lengths}, *parts[1:]]}]
+        return self._whole_language(one, lengths)
+
+    def _whole_language(self, one: Facets, lengths: dict[str, Any]) -> list[JsonSchema]:
+        for rule in one.texts:
+            note_format(self, rule.kind, rule.text, rule.pointer)
+        bare = one.copy()
+        bare.min_length, bare.max_length = 0, None
+        try:
+            language = text_language(self.program.languages, bare, self.program.pattern_language)
+            pattern = print_language(self.program.languages, language, as_json_text=False)
+            return [{"type": "string", "pattern": pattern, **lengths}]
+        except (UnreadablePatternError, TooLargeError):
+            self.miss(
+                one.where("not", "\0excluded", "\0not-pattern", "\0not-format"), "its complement is too large for a pattern"
+            )
+            rest = one.copy()
+            rest.texts = tuple(rule for rule in one.texts if not rule.is_negated)
+            rest.excluded = ()
+            return self.write_string(rest)
+
+    def _pattern(self, kind: str, text: str, pointer: str) -> str | None:
+        """Give the pattern to write for a rule; None when it says nothing or cannot be written."""
+        note_format(self, kind, text, pointer)
+        if kind == "format":
+            known = format_pattern(text)
+            if known is None:
+                return None
+            text = known.pattern
+        try:
+            return print_language(self.program.languages, self.program.pattern_language(text), as_json_text=False)
+        except UnreadablePatternError:
+            if not _UNREADABLE.search(text):
+                return text
+            self.miss([pointer], "the pattern is not regular")
+        except TooLargeError:
+            self.miss([pointer], "the pattern is too large")
+        return None
+
+    def write_object_layout(self, one: Facets, layout: Layout) -> JsonSchema:
+        """Write one object."""
+        schema = self.object_base(one, layout)
+        patterns: dict[str, JsonSchema] = {}
+        rest = False if layout.rest is None else self.refer(layout.rest)
+        for region in layout.regions:
+            pattern = self._region_pattern(region)
+            if pattern is None:
+                self.miss(one.where("patternProperties", "propertyNames"), "the names are too many for a pattern")
+                patterns, rest = {}, {}
+                break
+            patterns[pattern] = self.refer(region.child)
+        if patterns:
+            schema["patternProperties"] = patterns
+        schema["additionalProperties"] = rest
+        if one.min_properties:
+            schema["minProperties"] = one.min_properties
+        if one.max_properties is not None:
+            schema["maxProperties"] = one.max_properties
+        return schema
+
+    def _region_pattern(self, region: Region) -> str | None:
+        if region.language is None:
+            return region.pattern if region.pattern and not _UNREADABLE.search(region.pattern) else None
+        try:
+            return print_language(self.program.languages, region.language, as_json_text=False)
+        except TooLargeError:
+            return None
+
+
+def note_format(emitter: Emitter, kind: str, text: str, pointer: str) -> None:
+    """Say that a format is masked loosely."""
+    known = format_pattern(text) if kind == "format" else None
+    if known is not None and not known.is_sound:
+        emitter.miss([pointer], "the pattern for this format is looser than the format")
+
+
+_LOW = ("minimum", "exclusiveMinimum")
+_HIGH = ("maximum", "exclusiveMaximum")
+
+
+def _coefficient(multiple: Fraction) -> Fraction:
+    while multiple.denominator != 1 and multiple.denominator <= 10**9:
+        multiple *= 10
+    return multiple if multiple.denominator == 1 else Fraction(10**12)

@@ -1,0 +1,230 @@
+"""A schema as a graph: every subschema a node, every reference a link, every keyword in the words of 2020-12.
+
+Built without recursion, so that no depth of a schema can exhaust the stack. Nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from ...errors import InvalidGrammarError, UnsupportedGrammarError
+from .dialect import ID_KEYWORD, LATEST, SCHEMA, SCHEMA_LIST, SCHEMA_MAP, Keyword, draft_of, read_keywords
+
+# Words of our own, which nobody can write in a schema: names that begin with NUL are dropped when one is read.
+CHECK = "\0check"
+"""This subschema says less than the keyword at the pointer, which is its value."""
+EXCLUDED = "\0excluded"
+"""Values that are not allowed."""
+NOT_PATTERN = "\0not-pattern"
+NOT_FORMAT = "\0not-format"
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One subschema; compared by identity.
+
+    Attributes:
+        pointer: Where it stands in the schema, `#/...`.
+        always: The value of a boolean schema; None for an object.
+        keywords: By name; subschemas inside are nodes: a node, a list of nodes, or a dict of nodes. `$ref` is a node.
+        pointers: By name of the keyword, where it was written.
+    """
+
+    pointer: str
+    always: bool | None = None
+    keywords: dict[str, Any] = field(default_factory=dict)
+    pointers: dict[str, str] = field(default_factory=dict)
+
+    def where(self, keyword: str) -> str:
+        """Give the pointer of a keyword."""
+        return self.pointers.get(keyword, self.pointer)
+
+
+@dataclass(slots=True)
+class _Scope:
+    raw: Any
+    draft: int
+    base: str
+
+
+class SchemaGraph:
+    """Reads a schema.
+
+    Args:
+        schema: A valid JSON schema; it is not changed.
+
+    Attributes:
+        root: Its root.
+        dynamic: Pointers of dynamic references whose target depends on the way they are reached by: they are not followed.
+
+    Raises:
+        InvalidGrammarError: A reference that points to nothing.
+        UnsupportedGrammarError: A reference that leaves the schema.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._raw = schema
+        self._nodes: dict[str, Node] = {}
+        self._scopes: dict[str, _Scope] = {}
+        self._resources: dict[str, str] = {}
+        self._anchors: dict[tuple[str, str], str] = {}
+        self._dynamic_anchors: dict[str, set[str]] = {}
+        self._links: list[tuple[Node, str, str]] = []
+        self.dynamic: list[str] = []
+        self.root = self._build("#", _Scope(schema, draft_of(schema, LATEST), ""))
+        self._resources.setdefault("", "#")
+        while self._links:
+            self._link(*self._links.pop())
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, by their place in the schema."""
+        return iter(self._nodes.values())
+
+    def _build(self, pointer: str, scope: _Scope) -> Node:
+        stack = [(pointer, scope)]
+        while stack:
+            place, where = stack.pop()
+            if place not in self._nodes:
+                stack.extend(reversed(list(self._read(place, where))))
+        # Children exist by now, whatever the order was.
+        for node in list(self._nodes.values()):
+            for name, value in node.keywords.items():
+                node.keywords[name] = self._connect(value)
+        return self._nodes[pointer]
+
+    def _connect(self, value: Any) -> Any:
+        if isinstance(value, _Child):
+            return self._nodes[value.pointer]
+        if isinstance(value, list) and value and isinstance(value[0], _Child):
+            return [self._nodes[child.pointer] for child in value]
+        if isinstance(value, dict) and value and isinstance(next(iter(value.values())), _Child):
+            return {name: self._nodes[child.pointer] for name, child in value.items()}
+        return value
+
+    def _read(self, pointer: str, scope: _Scope) -> Iterator[tuple[str, _Scope]]:
+        """Make the node of one place; give the places of its children."""
+        raw = scope.raw
+        node = self._nodes[pointer] = Node(pointer)
+        if not isinstance(raw, Mapping):
+            node.always = raw if isinstance(raw, bool) else True
+            self._scopes[pointer] = scope
+            return
+        scope = self._enter(pointer, scope)
+        self._scopes[pointer] = scope
+        for keyword in read_keywords(raw, scope.draft):
+            if keyword.name.startswith("\0"):
+                continue
+            place = pointer + "".join(f"/{escape_pointer(step)}" for step in keyword.path)
+            node.pointers[keyword.name] = place
+            node.keywords[keyword.name] = keyword.value
+            if keyword.name in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(keyword.value, str):
+                self._links.append((node, keyword.name, scope.base))
+            yield from self._children(node, keyword, place, scope)
+
+    def _children(self, node: Node, keyword: Keyword, place: str, scope: _Scope) -> Iterator[tuple[str, _Scope]]:
+        name, value = keyword.name, keyword.value
+        if name in SCHEMA_MAP and isinstance(value, Mapping):
+            node.keywords[name] = {key: _Child(f"{place}/{escape_pointer(key)}") for key in value}
+            yield from ((f"{place}/{escape_pointer(key)}", _Scope(raw, scope.draft, scope.base)) for key, raw in value.items())
+        elif name in SCHEMA_LIST and isinstance(value, list):
+            node.keywords[name] = [_Child(f"{place}/{index}") for index in range(len(value))]
+            yield from ((f"{place}/{index}", _Scope(raw, scope.draft, scope.base)) for index, raw in enumerate(value))
+        elif name in SCHEMA:
+            node.keywords[name] = _Child(place)
+            yield place, _Scope(value, scope.draft, scope.base)
+
+    def _enter(self, pointer: str, scope: _Scope) -> _Scope:
+        """Take in the identifiers of a schema object."""
+        raw, base = scope.raw, scope.base
+        draft = draft_of(raw, scope.draft)
+        identifier = raw.get(ID_KEYWORD.get(draft, "$id"))
+        if isinstance(identifier, str) and not (draft <= 7 and "$ref" in raw):
+            uri, fragment = urldefrag(identifier)
+            if uri:
+                base = _join(base, uri)
+                self._resources.setdefault(base, pointer)
+            if fragment and draft <= 7:
+                self._anchors.setdefault((base, fragment), pointer)
+        elif pointer == "#":
+            self._resources.setdefault(base, pointer)
+        for key in ("$anchor", "$dynamicAnchor"):
+            if isinstance(raw.get(key), str) and draft >= 2019:
+                self._anchors.setdefault((base, raw[key]), pointer)
+        if isinstance(raw.get("$dynamicAnchor"), str):
+            self._dynamic_anchors.setdefault(raw["$dynamicAnchor"], set()).add(pointer)
+        if raw.get("$recursiveAnchor") is True:
+            self._dynamic_anchors.setdefault("", set()).add(pointer)
+        return _Scope(raw, draft, base)
+
+    def _link(self, node: Node, keyword: str, base: str) -> None:
+        """Put the node that a reference means in its place."""
+        reference = node.keywords[keyword]
+        target = self._resolve(reference, base, node.where(keyword))
+        if keyword != "$ref":
+            anchors = self._dynamic_anchors.get(urldefrag(reference)[1], set())
+            is_static = target.pointer not in anchors or len(anchors) == 1
+            if not is_static:
+                self.dynamic.append(node.where(keyword))
+                del node.keywords[keyword]
+                return
+        node.keywords[keyword] = target
+
+    def _resolve(self, reference: str, base: str, pointer: str) -> Node:
+        uri, fragment = urldefrag(_join(base, reference))
+        place = self._resources.get(uri)
+        if place is None:
+            raise UnsupportedGrammarError(
+                f"the reference {reference!r} leaves the schema",
+                pointer=pointer,
+                hint="put the schema under $defs; nothing is fetched",
+            )
+        fragment = unquote(fragment)
+        if fragment and not fragment.startswith("/"):
+            if (uri, fragment) not in self._anchors:
+                raise InvalidGrammarError(f"the reference {reference!r} points to nothing", pointer=pointer)
+            return self._nodes[self._anchors[uri, fragment]]
+        return self._follow(place, fragment, reference, pointer)
+
+    def _follow(self, place: str, fragment: str, reference: str, pointer: str) -> Node:
+        """Walk a JSON pointer from a resource's root; places that no keyword makes a subschema count too."""
+        scope = self._scopes[place]
+        raw = scope.raw
+        for step in fragment.split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(raw, Mapping) and key in raw:
+                raw = raw[key]
+            elif isinstance(raw, list) and re.fullmatch("0|[1-9][0-9]*", key) and int(key) < len(raw):
+                raw = raw[int(key)]
+            else:
+                raise InvalidGrammarError(f"the reference {reference!r} points to nothing", pointer=pointer)
+            place = f"{place}/{escape_pointer(key)}"
+            scope = self._scopes.get(place, scope)
+        if place not in self._nodes:
+            if not isinstance(raw, (Mapping, bool)):
+                raise InvalidGrammarError(f"the reference {reference!r} points to what is no schema", pointer=pointer)
+            self._build(place, _Scope(raw, scope.draft, scope.base))
+        return self._nodes[place]
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    pointer: str
+
+
+def _join(base: str, reference: str) -> str:
+    """Resolve a reference; `urljoin` knows no URNs."""
+    if reference.startswith("#"):
+        return urldefrag(base)[0] + reference
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", reference):
+        return reference
+    return urljoin(base, reference)
+
+
+def escape_pointer(key: str) -> str:
+    """Escape one reference token, RFC 6901 section 3 (https://www.rfc-editor.org/rfc/rfc6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,223 @@
+"""Write a regular language as a pattern that a backend reads, anchored at both ends.
+
+xgrammar matches a pattern with the JSON text between the quotes, so a character that JSON escapes has to be written as its
+escape there; llguidance does that by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .regular import Automaton, Language, Languages, Ranges, TooLargeError, build, join_ranges
+
+MAX_LENGTH = 12_000
+"""Characters of a printed pattern."""
+MAX_STATES = 400
+_SPECIAL = frozenset("\\^$.|?*+()[]{}-/&~#\"' <>,=!:")
+_JSON_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
+_SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 0x22: '"', 0x5C: "\\"}
+PrintSet = Callable[[Ranges], str]
+
+
+def print_language(languages: Languages, language: Language, *, as_json_text: bool) -> str:
+    """Write a language as a pattern.
+
+    Args:
+        languages: What made it.
+        language: The texts.
+        as_json_text: Match the JSON spelling of a text instead of the text.
+
+    Raises:
+        TooLargeError: The pattern would be too long, or the language is empty.
+    """
+    print_set = print_json_set if as_json_text else print_plain_set
+    if _is_plain(language):
+        body = _Printer(print_set).write(language)
+    else:
+        automaton = build(languages, language, max_states=MAX_STATES)
+        if automaton.is_empty:
+            raise TooLargeError
+        body = eliminate(automaton, print_set)
+    if len(body) > MAX_LENGTH:
+        raise TooLargeError
+    return f"^(?:{body})$"
+
+
+def _is_plain(language: Language) -> bool:
+    seen: set[Language] = set()
+    stack = [language]
+    while stack:
+        part = stack.pop()
+        if part.kind in ("and", "not", "none"):
+            return False
+        if part not in seen:
+            seen.add(part)
+            stack.extend(part.parts)
+    return True
+
+
+class _Printer:
+    def __init__(self, print_set: PrintSet) -> None:
+        self._print_set = print_set
+
+    def write(self, language: Language) -> str:
+        if language.kind == "set":
+            return self._print_set(language.ranges)
+        if language.kind == "empty":
+            return ""
+        if language.kind == "cat":
+            parts = []
+            while language.kind == "cat":
+                parts.append(self._inner(language.parts[0]))
+                language = language.parts[1]
+            return "".join([*parts, self._inner(language)])
+        if language.kind == "or":
+            return "|".join(self.write(part) for part in language.parts)
+        return _group(self._inner(language.parts[0])) + _quantifier(language.low, language.high)
+
+    def _inner(self, language: Language) -> str:
+        text = self.write(language)
+        return f"(?:{text})" if language.kind == "or" else text
+
+
+def _group(text: str) -> str:
+    is_one = len(text) == 1 or (text.startswith("[") and text.find("]") == len(text) - 1) or (len(text) == 2 and text[0] == "\\")
+    return text if is_one else f"(?:{text})"
+
+
+def _quantifier(low: int, high: int | None) -> str:
+    known = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
+    if known:
+        return known
+    end = "" if high is None else str(high)
+    return f"{{{low}}}" if low == high else f"{{{low},{end}}}"
+
+
+def print_plain_set(ranges: Ranges) -> str:
+    """Write characters as a class."""
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return _character(ranges[0][0])
+    body = "".join(_character(low) if low == high else f"{_character(low)}-{_character(high)}" for low, high in ranges)
+    return f"[{body}]"
+
+
+def _character(code: int) -> str:
+    letter = chr(code)
+    if letter in _SPECIAL:
+        return rf"\x{code:02x}" if letter in "&~#\"' <>,=!:" else "\\" + letter
+    if 0x20 < code < 0x7F:
+        return letter
+    return rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" if code < 0x10000 else rf"\U{code:08x}"
+
+
+def print_json_set(ranges: Ranges) -> str:
+    """Write characters as JSON spells them inside a string."""
+    escaped = [code for low, high in ranges for code in range(low, min(high, 0x5C) + 1) if code < 0x20 or code in (0x22, 0x5C)]
+    plain = _subtract(ranges, _JSON_ESCAPED)
+    choices = [print_xgrammar_set(plain)] if plain else []
+    short = "".join("\\\\" if code == 0x5C else _SHORT[code] for code in escaped if code in _SHORT)
+    if short:
+        choices.append(rf"\\[{short}]")
+    long = [code for code in escaped if code not in _SHORT]
+    for half in (0, 1):
+        digits = "".join(f"{code % 16:x}" for code in long if code // 16 == half)
+        if digits:
+            choices.append(rf"\\u00{half}[{digits}]")
+    return choices[0] if len(choices) == 1 else "(?:" + "|".join(choices) + ")"
+
+
+def print_xgrammar_set(ranges: Ranges) -> str:
+    """Write characters as a class in the words of xgrammar."""
+    body = "".join(_plain_letter(low) if low == high else f"{_plain_letter(low)}-{_plain_letter(high)}" for low, high in ranges)
+    return f"[{body}]"
+
+
+def _plain_letter(code: int) -> str:
+    letter = chr(code)
+    if letter in "\\]^-[":
+        return "\\" + letter
+    return letter if 0x20 <= code < 0x7F else rf"\u{code:04x}" if code < 0x10000 else rf"\u{{{code:x}}}"
+
+
+def _subtract(ranges: Ranges, other: Ranges) -> Ranges:
+    found = []
+    for low, high in ranges:
+        for first, last in other:
+            if low > high or last < low or first > high:
+                continue
+            if first > low:
+                found.append((low, first - 1))
+            low = last + 1
+        if low <= high:
+            found.append((low, high))
+    return join_ranges(found)
+
+
+def eliminate(automaton: Automaton, print_set: PrintSet) -> str:
+    """Write an automaton as an expression, by taking its states out one by one."""
+    start, end = -1, -2
+    edges: dict[int, dict[int, str]] = {start: {0: ""}}
+    for state, targets in enumerate(automaton.moves):
+        if targets or state in automaton.accepting:
+            edges[state] = {target: print_set(ranges) for target, ranges in targets.items()}
+            if state in automaton.accepting:
+                edges[state][end] = ""
+    while len(edges) > 1:
+        state = min((other for other in edges if other != start), key=lambda other: _weight(edges, other))
+        _take_out(edges, state)
+    return edges[start][end]
+
+
+def _weight(edges: dict[int, dict[int, str]], state: int) -> int:
+    incoming = [targets[state] for source, targets in edges.items() if state in targets and source != state]
+    outgoing = [text for target, text in edges[state].items() if target != state]
+    return sum(map(len, incoming)) * len(outgoing) + sum(map(len, outgoing)) * len(incoming)
+
+
+def _take_out(edges: dict[int, dict[int, str]], state: int) -> None:
+    own = edges.pop(state)
+    loop = own.pop(state, None)
+    middle = "" if loop is None else f"(?:{loop})*" if not _is_atom(loop) else f"{loop}*"
+    for targets in edges.values():
+        into = targets.pop(state, None)
+        if into is None:
+            continue
+        for target, out in own.items():
+            path = _safe(into) + middle + _safe(out)
+            known = targets.get(target)
+            targets[target] = path if known is None else _join(known, path)
+            if len(targets[target]) > MAX_LENGTH:
+                raise TooLargeError
+
+
+def _join(first: str, second: str) -> str:
+    if first == second:
+        return first
+    if not first or not second:
+        text = first or second
+        return f"{text}?" if _is_atom(text) else f"(?:{text})?"
+    return f"{first}|{second}"
+
+
+def _is_atom(text: str) -> bool:
+    return len(text) == 1 or (text.startswith("[") and text.find("]") == len(text) - 1)
+
+
+def _safe(text: str) -> str:
+    """Group a text that has a choice at its outermost level."""
+    depth = 0
+    in_class = is_escaped = False
+    for letter in text:
+        if is_escaped:
+            is_escaped = False
+        elif letter == "\\":
+            is_escaped = True
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+        elif letter == "|" and depth == 0:
+            return f"(?:{text})"
+    return text

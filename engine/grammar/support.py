@@ -1,0 +1,135 @@
+"""What becomes of every keyword of a schema: masked, checked on the finished value, or refused; per backend.
+
+The report is read off the schema that a backend is given (`rewrite/`): a keyword that is not in it is checked afterwards. Tests
+prove both ways on the installed backends, so that a new version of one makes a test fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from ..errors import UnsupportedGrammarError
+from .rewrite import BACKENDS, Program, Rewriting, rewrite
+from .rewrite.expand import ASSERTING
+from .spec import GrammarSpec
+
+Status = Literal["masked", "checked", "refused"]
+MAX_REMEMBERED = 64
+_KINDS = {
+    "xgrammar": frozenset({"json_schema", "regex", "choice", "ebnf", "structural_tag"}),
+    "llguidance": frozenset({"json_schema", "regex", "choice", "lark"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SupportEntry:
+    """One keyword at one place.
+
+    Attributes:
+        pointer: JSON pointer of the keyword, `#/...`; of the whole constraint, `#`.
+        keyword: Its name; for a constraint that is no schema, its kind.
+        status: Per backend what becomes of it.
+        note: Why it is not masked; empty where it is.
+    """
+
+    pointer: str
+    keyword: str
+    status: Mapping[str, Status]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportReport:
+    """What becomes of a constraint, keyword by keyword, in the order of the schema."""
+
+    entries: tuple[SupportEntry, ...]
+    backends: tuple[str, ...] = BACKENDS
+
+    def checked(self, backend: str) -> tuple[str, ...]:
+        """Give the pointers of keywords that the masks of a backend do not enforce: check these on the finished value."""
+        return self._with_status(backend, "checked")
+
+    def masked(self, backend: str) -> tuple[str, ...]:
+        """Give the pointers of keywords that the masks of a backend enforce."""
+        return self._with_status(backend, "masked")
+
+    def refused(self, backend: str) -> tuple[str, ...]:
+        """Give the pointers of what a backend does not take at all."""
+        return self._with_status(backend, "refused")
+
+    def _with_status(self, backend: str, status: Status) -> tuple[str, ...]:
+        return tuple(entry.pointer for entry in self.entries if entry.status.get(backend) == status)
+
+
+def support_report(spec: GrammarSpec) -> SupportReport:
+    """Tell what becomes of a constraint; builds no mask.
+
+    Raises:
+        InvalidGrammarError: The schema is beyond what can be handled; `pointer` names the place.
+        UnsupportedGrammarError: A reference that leaves the schema.
+    """
+    if spec.kind == "json_schema":
+        return _schema_report(spec.source)
+    status: dict[str, Status] = {name: "masked" if spec.kind in kinds else "refused" for name, kinds in _KINDS.items()}
+    return SupportReport((SupportEntry("#", spec.kind, status),))
+
+
+def rewritten_schema(spec: GrammarSpec, *, backend: str) -> str:
+    """Give the schema of a spec in the words of a backend, as JSON text; its own text for a backend that is not known."""
+    if backend not in BACKENDS:
+        return spec.source
+    return json.dumps(_rewriting(spec.source, backend).schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def refuse_unenforced(spec: GrammarSpec, report: SupportReport, backend: str) -> None:
+    """Refuse a strict spec of which the masks of a backend enforce only a part.
+
+    Raises:
+        UnsupportedGrammarError: It asks for more than the masks enforce; `pointer` names the first place.
+    """
+    checked = report.checked(backend)
+    if spec.strict and checked:
+        entry = next(entry for entry in report.entries if entry.pointer == checked[0])
+        others = f" ({len(checked) - 1} more places)" if len(checked) > 1 else ""
+        raise UnsupportedGrammarError(
+            f"{entry.keyword} cannot be enforced while the answer is written, and strict was asked for: {entry.note}{others}",
+            pointer=entry.pointer,
+            hint="leave strict out: it is checked on the finished value then",
+        )
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _program(source: str) -> Program:
+    return Program(json.loads(source))
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _rewriting(source: str, backend: str) -> Rewriting:
+    return rewrite(_program(source), backend=backend)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _schema_report(source: str) -> SupportReport:
+    program = _program(source)
+    checked = {backend: _rewriting(source, backend).checked for backend in BACKENDS}
+    entries: dict[str, SupportEntry] = {}
+    for node in program.graph.nodes:
+        for keyword in node.keywords:
+            pointer = node.where(keyword)
+            if keyword in ASSERTING:
+                entries[pointer] = _entry(pointer, checked)
+    for missed in checked.values():
+        for pointer in missed:
+            entries.setdefault(pointer, _entry(pointer, checked))
+    return SupportReport(tuple(entries.values()))
+
+
+def _entry(pointer: str, checked: Mapping[str, Mapping[str, str]]) -> SupportEntry:
+    keyword = pointer.rsplit("/", 1)[-1]
+    status: dict[str, Status] = {backend: "checked" if pointer in missed else "masked" for backend, missed in checked.items()}
+    notes = dict.fromkeys(missed[pointer] for missed in checked.values() if pointer in missed)
+    return SupportEntry(pointer, keyword, status, "; ".join(notes))
