@@ -5,7 +5,7 @@ Parts: decoding at several batch sizes; requests of mixed lengths that arrive ov
 it as one padded batch, which is what can be done with `generate`); and the same answers with and without a grammar.
 
     python tests/bench/fetch_smollm2.py
-    python tests/bench/engine.py [--quick] [--json FILE] [--model FOLDER] [--dtype bfloat16] [--parts decode,arrivals,structured]
+    python tests/bench/throughput.py [--quick] [--json FILE] [--model FOLDER] [--dtype DTYPE] [--parts PARTS]
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def main() -> None:
         rows += run_pocket(args, parts)
     table = [asdict(row) | {"ratio": row.ratio} for row in rows]
     print_table(f"tokens per second, best round, {torch.get_num_threads()} threads", table)
-    write_json(args.json, "engine", table, is_quick=args.quick)
+    write_json(args.json, "throughput", table, is_quick=args.quick)
 
 
 if __name__ == "__main__":
