@@ -22,7 +22,7 @@ from engine.sequence import Sequence
 from reasoning_parsers import ReasoningGate, TokenMarkers
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "gate_cases.json").read_text(encoding="utf-8"))
-SCHEMA_CASES = [case for case in CASES if "schema" in case and case["markers"]["start"]]
+CONSTRAINED_CASES = [case for case in CASES if {"schema", "choice", "regex"} & case.keys() and case["markers"]["start"]]
 
 
 class CaseTokenizer:
@@ -57,8 +57,14 @@ def case_vocabulary(case: dict[str, Any]) -> tuple[Vocabulary, CaseTokenizer]:
     return Vocabulary(token_bytes, width, stop_ids), CaseTokenizer(texts)
 
 
+def make_spec(case: dict[str, Any]) -> GrammarSpec:
+    if "choice" in case:
+        return GrammarSpec.choice(case["choice"])
+    return GrammarSpec.regex(case["regex"]) if "regex" in case else GrammarSpec.from_json_schema(case["schema"])
+
+
 def make_sequence(case: dict[str, Any], vocabulary: Vocabulary, tokenizer: CaseTokenizer) -> Sequence:
-    spec = GrammarSpec.from_json_schema(case["schema"])
+    spec = make_spec(case)
     markers = TokenMarkers(tuple(case["markers"]["start"]), tuple(case["markers"]["end"]))
     gate = ReasoningGate(
         markers, thinking_enabled=case.get("thinking_enabled"), max_reasoning_tokens=case.get("max_reasoning_tokens")
@@ -100,7 +106,7 @@ def check_next(case: dict[str, Any], sequence: Sequence, width: int, steps_done:
             assert sequence.gate.forced_token_id() == forced["id"]
 
 
-@pytest.mark.parametrize("case", SCHEMA_CASES, ids=[case["id"] for case in SCHEMA_CASES])
+@pytest.mark.parametrize("case", CONSTRAINED_CASES, ids=[case["id"] for case in CONSTRAINED_CASES])
 def test_case(case: dict[str, Any]) -> None:
     vocabulary, tokenizer = case_vocabulary(case)
     sequence = make_sequence(case, vocabulary, tokenizer)
