@@ -75,8 +75,14 @@ def detect_family(facts: TokenizerFacts, families: Iterable[ReasoningFamily] | N
 
 
 def teach_family(family: ReasoningFamily, facts: TokenizerFacts) -> Detection:
-    """Learn the switches and defaults of a family that the user named from the template; no other row is looked at."""
+    """Learn the switches and defaults of a family that the user named from the template; no other row is looked at.
+
+    A row whose markers are the tokenizer's own (`reads_response_template`) gets them from its response template.
+    """
     template = TemplateKnowledge(facts)
+    if family.reads_response_template:
+        shipped = read_response_template(facts.response_template)
+        family = shipped.family or family
     fit = fit_family(family, facts, template)
     if fit is None:
         markers = f"{family.start!r} and {family.end!r}"

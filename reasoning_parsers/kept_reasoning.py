@@ -54,7 +54,7 @@ class KeptReasoningParser:
     def _give_head(self, delta: ReasoningDelta) -> ReasoningDelta:
         family, text = self._parser.family, self._head or ""
         self._head = None
-        head = text.lstrip()
-        is_thinking = bool(delta.reasoning) or head.startswith(family.ends)
-        start = family.start if is_thinking and not head.startswith(family.starts) else ""
+        # Characters that are in neither were a marker.
+        is_thinking = bool(delta.reasoning) or len(delta.content) < len(text)
+        start = family.start if is_thinking and not text.lstrip().startswith(family.starts) else ""
         return ReasoningDelta("", start + text)

@@ -7,20 +7,23 @@ the texts that open and close them. A row needs texts; a pattern that is more th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from .channels import Channels
 from .errors import MarkerError
 from .family import ReasoningFamily
 
-_THINKING = ("thinking", "reasoning_content", "reasoning")
+THINKING_FIELDS = ("thinking", "reasoning_content", "reasoning")
+"""Names of the field that holds the thinking."""
+
+_SOURCE = "https://huggingface.co/docs/transformers/main/chat_response_parsing"
 _CONTENT = "content"
 _TOOLS = "tool_calls"
 _VERSION = 1
 
 # What a pattern may have around a text: white space, in any number.
-_SPACE = r"(?:(?:\\[snrt]|\[\\[snrt]+\]|\s)[*+?]?)*"
+_SPACE = r"(?:(?:\\[snrt]|\[(?:\\[snrt]|\s)+\]|\s)[*+?]?)*"
 _TEXT_PATTERN = re.compile(rf"{_SPACE}(?P<text>(?:\\[^A-Za-z0-9]|[^\\.^$*+?{{}}\[\]|()\s])+?){_SPACE}")
 
 
@@ -39,7 +42,7 @@ def family_from_response_template(template: Mapping[str, Any], *, name: str = "r
     fields = template.get("fields")
     if template.get("version", _VERSION) != _VERSION or not isinstance(fields, Mapping):
         _refuse(name, "version", f"only version {_VERSION} with fields is known")
-    field = next((field for field in _THINKING if field in fields), None)
+    field = next((field for field in THINKING_FIELDS if field in fields), None)
     if field is None:
         _refuse(name, "fields", f"there is no field for thinking; there are {', '.join(map(str, fields)) or 'none'}")
     starts, ends = (_texts(name, fields, field, key) for key in ("open", "close"))
@@ -49,15 +52,17 @@ def family_from_response_template(template: Mapping[str, Any], *, name: str = "r
     tools = _texts(name, fields, _TOOLS, "open")
     anchors = _anchors(name, template)
     if not answer_opens:
+        start, label = _split_label(starts[0])
         return ReasoningFamily(
             name=name,
-            start=starts[0],
-            other_starts=starts[1:],
+            start=start,
+            start_label=label,
+            other_starts=tuple(other for other in starts[1:] if not other.startswith(start)),
             end=ends[0],
             other_ends=ends[1:],
             implicit_ends=tools,
             turn_boundaries=anchors,
-            source="the tokenizer's response template",
+            source=_SOURCE,
         )
     channels = Channels(
         openers=tuple(dict.fromkeys((*starts, *answer_opens, *tools))),
@@ -73,7 +78,7 @@ def family_from_response_template(template: Mapping[str, Any], *, name: str = "r
         end=answer_opens[0],
         channels=channels,
         turn_boundaries=anchors,
-        source="the tokenizer's response template",
+        source=_SOURCE,
     )
 
 
@@ -89,10 +94,16 @@ def _texts(name: str, fields: Mapping[str, Any], field: str, key: str) -> tuple[
             _refuse(name, f"fields.{field}.{key}_pattern", f"{pattern!r} is more than a text")
         return (re.sub(r"\\(.)", r"\1", match["text"]),)
     texts = spec.get(key, ())
-    texts = (texts,) if isinstance(texts, str) else tuple(texts)
-    if not all(isinstance(text, str) and text.strip() for text in texts):
-        _refuse(name, f"fields.{field}.{key}", f"{texts!r} are not texts")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, Iterable) or not all(isinstance(text, str) and text.strip() for text in texts):
+        _refuse(name, f"fields.{field}.{key}", f"{texts!r} is no text and no list of texts")
     return tuple(dict.fromkeys(text.strip() for text in texts))
+
+
+def _split_label(start: str) -> tuple[str, str]:
+    """A start marker and the label after it: `<|channel>thought` is a token and a word."""
+    cut = start.rfind(">") + 1
+    return (start[:cut], f"{start[cut:]}\n") if 0 < cut < len(start) else (start, "")
 
 
 def _anchors(name: str, template: Mapping[str, Any]) -> tuple[str, ...]:

@@ -260,6 +260,18 @@ def test_response_template_is_a_row_of_its_own() -> None:
     assert found.evidence[0] == "the tokenizer's response template has these markers"
 
 
+@pytest.mark.parametrize("name", ["hf", "beam", "response_template"])
+def test_named_family_takes_the_markers_of_the_response_template(name: str) -> None:
+    found = teach_family(
+        get_family(name), TokenizerFacts(added_tokens={"<|channel>": 1, "<channel|>": 2}, response_template=RESPONSE)
+    )
+    assert found.family is not None
+    assert (found.family.start, found.family.end) == ("<|channel>", "<channel|>")
+    without = teach_family(get_family(name), TokenizerFacts(added_tokens={"<think>": 1, "</think>": 2}))
+    assert without.family is not None
+    assert without.family.start == "<think>"
+
+
 def test_response_template_chooses_among_the_rows() -> None:
     facts = dataclasses.replace(
         BY_NAME["qwen3: off is asked for by name"].facts(),
@@ -284,7 +296,7 @@ def test_response_template_without_its_markers_here_is_taken_at_its_word() -> No
         (None, None),
         ({"fields": 3}, None),
         ({"fields": {"content": {}}}, None),
-        ({"fields": {"thinking": {"open_pattern": "x+", "close": "y"}}}, "describes its markers with patterns"),
+        ({"fields": {"thinking": {"open_pattern": "x+", "close": "y"}}}, "is more than a text"),
         ({"fields": {"thinking": {"open": "<a>b</a>", "close": "</a>"}}}, "cannot be used"),
     ],
     ids=["none", "no fields", "no thinking", "patterns", "contradiction"],

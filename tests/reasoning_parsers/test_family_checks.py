@@ -44,6 +44,24 @@ HORIZON = (("high", "<m>", "</m>"), ("low", "<f>", "</f>"))
             id="no-closers",
         ),
         pytest.param(
+            "channels.frames",
+            {"format": "channels", "channels": replace(CHANNELS, frames=("",))},
+            "empty",
+            id="empty-frame",
+        ),
+        pytest.param(
+            "channels.content_closers",
+            {"format": "channels", "channels": replace(CHANNELS, content_closers=("<x>",))},
+            "not among the closers",
+            id="content-closer-that-is-none",
+        ),
+        pytest.param(
+            "channels.openers",
+            {"format": "channels", "channels": replace(CHANNELS, closers=("<c>more",))},
+            "cannot be told apart",
+            id="closer-that-begins-with-an-opener",
+        ),
+        pytest.param(
             "channels.reasoning",
             {"format": "channels", "channels": replace(CHANNELS, reasoning=("final_thought",))},
             "two kinds",
@@ -70,6 +88,12 @@ HORIZON = (("high", "<m>", "</m>"), ("low", "<f>", "</f>"))
         pytest.param("effort_markers", {"effort_markers": (*HORIZON, HORIZON[0])}, "twice", id="effort-twice"),
         pytest.param("effort_markers", {"effort_markers": HORIZON[1:]}, "none of the efforts", id="no-default-effort"),
         pytest.param("end", {"effort_markers": (*HORIZON, ("off", "<o>", "o"))}, "inside the start", id="bad-effort-pair"),
+        pytest.param(
+            "marker_suffix_pattern",
+            {"start": "<m>>", "marker_suffix_pattern": "x"},
+            "does not begin and end",
+            id="suffix-with-an-end-that-repeats",
+        ),
         pytest.param("marker_suffix_pattern", {"marker_suffix_pattern": "("}, "no regular expression", id="bad-pattern"),
         pytest.param("switch_off", {"thinking_switch": "t", "switch_off": True}, "both True", id="switch-without-effect"),
         pytest.param("other_switches", {"other_switches": ("t",)}, "no thinking_switch", id="other-switch-alone"),
@@ -99,6 +123,13 @@ def test_all_spellings_come_with_the_usual_one_first() -> None:
 def test_family_that_has_no_switch_cannot_be_switched_off() -> None:
     assert not ReasoningFamily(**PLAIN).can_switch_off
     assert ReasoningFamily(**PLAIN, thinking_switch="mode", switch_on="on", switch_off="off").can_switch_off
+
+
+def test_switch_has_the_values_of_the_row() -> None:
+    assert ReasoningFamily(**PLAIN).template_kwargs(True) == {}
+    assert ReasoningFamily(**PLAIN, thinking_switch="t").template_kwargs(False) == {"t": False}
+    words = ReasoningFamily(**PLAIN, thinking_switch="mode", switch_on="on", switch_off="off")
+    assert [words.template_kwargs(thinking) for thinking in (True, False)] == [{"mode": "on"}, {"mode": "off"}]
 
 
 def test_effort_chooses_the_markers() -> None:

@@ -1,4 +1,4 @@
-"""The text cases of group A, whole, as deltas, and cut in every way."""
+"""The text cases of groups A and D, whole, as deltas, and cut in every way."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from tests.reasoning_parsers.cases import Case, load_cases, make_case_parser
 # A19 is the rule itself: every text of the group gives one split, however it is cut.
 TEXT_CASES = (
     *("A1.a", "A1.b", "A3", "A4.a", "A4.b", "A6", "A8.a", "A8.b", "A10.a", "A10.b", "A11", "A14.a", "A14.b", "A16", "A17"),
-    *("A18.a", "A18.b", "A18.c", "A18.e", "A18.f", "A20"),
+    *("A18.a", "A18.b", "A18.c", "A18.d", "A18.e", "A18.f", "A20", "A21", "A22.a", "A22.b", "A22.c", "D4", "D6", "D19"),
 )
-# Reading the call itself is no business of this package: it stays content.
-TOOL_CALL_TEXTS = {"A14.a": '<tool_call>{"name":"w","arguments":{}}</tool_call>'}
+A18 = tuple(case_id for case_id in TEXT_CASES if case_id.startswith("A18"))
+# Reading a call, or an object in a fence, is no business of this package: it stays content.
+CONTENT = {
+    "A14.a": '<tool_call>{"name":"w","arguments":{}}</tool_call>',
+    "A22.a": '```json\n{"fit":1}\n```',
+    "A22.b": '```json\n{"fit":1}',
+    "A22.c": 'Here is the result:\n```json\n{"fit":1}\n```',
+    "D4": "Sure! Name: Bob",
+    "D6": '{\n\n{\n"v":"x"\n}',
+    "D19": '[{"name":"w","parameters":{}}]',
+}
 
 CASES = load_cases("text_cases.json", TEXT_CASES)
-MARKERS = ("<think>", "</think>")
 
 
 def run_pieces(parser: ReasoningParser, pieces: list[str]) -> ReasoningSplit:
@@ -35,7 +43,8 @@ def trimmed(text: str | None) -> str:
 def test_text_case(case: Case) -> None:
     split = make_case_parser(case).split(case["text"])
     assert trimmed(split.reasoning) == trimmed(case["reasoning"])
-    assert trimmed(split.content) == trimmed(TOOL_CALL_TEXTS.get(case["id"], case["content"]))
+    assert trimmed(split.content) == trimmed(CONTENT[case["id"]] if case["id"] in CONTENT else case["content"])
+    assert split.final_reached is (split.content is not None)
     # None stands for nothing, so that a caller needs one test only.
     assert split.reasoning != ""
     assert split.content != ""
@@ -56,5 +65,5 @@ def test_text_case_in_any_pieces(case: Case) -> None:
 
 
 def test_marker_pairs_are_data() -> None:
-    splits = {make_case_parser(case).split(case["text"]) for case in load_cases("text_cases.json", TEXT_CASES[15:20])}
+    splits = {make_case_parser(case).split(case["text"]) for case in load_cases("text_cases.json", A18)}
     assert splits == {ReasoningSplit("r", '{"a":1}')}
