@@ -22,14 +22,17 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 5.0
+STACK_BYTES = 512 * 2**20
 RAW_VOCABULARY = 0
 VOCABULARY = "vocabulary"
 
@@ -168,10 +171,10 @@ class _Worker:
                 os.close(read_end)
                 os.close(0)
                 _tie_to(worker)
-                _limit(order["memory_bytes"], order["timeout_s"])
+                _limit(order["memory_bytes"] + STACK_BYTES, order["timeout_s"])
                 with contextlib.suppress(OSError):
                     os.nice(order["niceness"])
-                os.write(write_end, json.dumps(_compile(backend, order)).encode())
+                _on_deep_stack(lambda: os.write(write_end, json.dumps(_compile(backend, order)).encode()))
                 code = 0
             finally:
                 os._exit(code)
@@ -211,6 +214,14 @@ class _Worker:
         data = json.dumps(answer).encode() + b"\n"
         while data:
             data = data[os.write(self._out, data) :]
+
+
+def _on_deep_stack(function: Callable[[], object]) -> None:
+    """Compilers of grammars recurse; where a stack ends the process does."""
+    threading.stack_size(STACK_BYTES)
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
 
 
 def _compile(backend: Any, order: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ below 0.3 s), so a compile that has proved to be short is done a second time in 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ..errors import GrammarCompileError
@@ -20,6 +21,8 @@ from .vocabulary import Vocabulary
 
 RECOMPILE_UNDER_S = 0.5
 """Work of this length may run in a thread, which cannot be stopped; longer results are loaded."""
+REPEAT_AT_MOST_S = 10.0
+"""llguidance writes nothing down, so its work is done a second time here, where it cannot be stopped: for no longer than this."""
 NICENESS = 10
 """Of a compile that a request waits for: a tenth of a busy core."""
 BACKGROUND_NICENESS = 15
@@ -87,6 +90,8 @@ class KillableCompiler:
         if report.status != "ok":
             raise _error(report, self._backend.name, timeout_s)
         if report.result is None:
+            if report.seconds > REPEAT_AT_MOST_S:
+                raise _error(replace(report, status="deadline"), self._backend.name, REPEAT_AT_MOST_S)
             return self._backend.compile(spec), report.seconds, "none"
         started = time.monotonic()
         compiled = self._backend.load_compiled(report.result)

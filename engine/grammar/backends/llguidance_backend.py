@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
+from importlib.metadata import version
+from threading import Lock
 
 import llguidance
 import numpy as np
@@ -16,6 +19,7 @@ import torch
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
 from ..bitmask import bitmask_width
+from ..compile_cost import is_quick_for_llguidance
 from ..deep_stack import call_on_deep_stack
 from ..matcher import CompiledGrammar, Matcher
 from ..number_cap import NumberCap, NumberTokens, limits_for
@@ -30,6 +34,7 @@ MAX_LEXER_STATES = 60_000
 """Of one matcher, 1 to 2 kB each; the library's own limit of 250,000 would be half a gigabyte for one request."""
 MAX_SOURCE_LENGTH = 2_000_000
 """A longer text of small rules could nest deeper than any stack."""
+MAX_BUILT = 8
 _BYTES_PER_SOURCE_BYTE = 24
 _BASE_BYTES = 64 * 1024
 
@@ -43,6 +48,7 @@ class LLGuidanceBackend:
     """
 
     name = "llguidance"
+    version = version("llguidance")
 
     def __init__(self, vocabulary: Vocabulary, *, num_threads: int | None = None) -> None:
         self.vocabulary = vocabulary
@@ -50,16 +56,26 @@ class LLGuidanceBackend:
         self.limits = llguidance.LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
         self._tokenizer = llguidance.LLTokenizer(_Tokens(vocabulary))
         self._number_tokens = NumberTokens(vocabulary.token_bytes)
+        # Checked and not asked for yet: checking builds, and building twice is for nothing.
+        self._built: OrderedDict[GrammarSpec, _LLGuidanceCompiled] = OrderedDict()
+        self._lock = Lock()
         self._executor = llguidance.LLExecutor(num_threads or max(1, os.cpu_count() or 1))
 
     def check(self, spec: GrammarSpec) -> None:
-        """Build the grammar and throw it away; takes milliseconds.
+        """Build the grammar, and keep it a while for `compile`; one that might take long is looked at without building.
 
         Raises:
             UnsupportedGrammarError: llguidance cannot compile this constraint.
         """
         check_token_ids(spec.kind, spec.source, self.vocabulary.vocab_size)
-        self._build(spec)
+        if self.is_surely_quick(spec):
+            compiled = self._build(spec)
+            with self._lock:
+                self._built[spec] = compiled
+                while len(self._built) > MAX_BUILT:
+                    self._built.popitem(last=False)
+        else:
+            self._source(spec)
 
     def compile(self, spec: GrammarSpec) -> CompiledGrammar:
         """Build the grammar.
@@ -67,10 +83,30 @@ class LLGuidanceBackend:
         Raises:
             GrammarCompileError: llguidance failed.
         """
+        with self._lock:
+            built = self._built.pop(spec, None)
+        if built is not None:
+            return built
         try:
             return self._build(spec)
         except UnsupportedGrammarError as error:
             raise GrammarCompileError(str(error), pointer=error.pointer, line=error.line, column=error.column) from error
+
+    def is_surely_quick(self, spec: GrammarSpec) -> bool:
+        """Whether compiling takes some hundred milliseconds at most; its own limits end the others within some seconds."""
+        return is_quick_for_llguidance(spec)
+
+    def export_source(self, spec: GrammarSpec) -> str:
+        """Give the grammar as the compile process takes it."""
+        return str(llguidance.LLMatcher.grammar_from_lark(self._source(spec)))
+
+    def load_compiled(self, text: str) -> CompiledGrammar:
+        """Raise an error: llguidance has no form in which a compiled grammar could be kept.
+
+        Raises:
+            GrammarCompileError: Always.
+        """
+        raise GrammarCompileError("llguidance cannot load a compiled grammar")
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""
@@ -93,13 +129,17 @@ class LLGuidanceBackend:
         grammar = llguidance.LLMatcher.grammar_from_lark(source)
         return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self.limits)
 
-    def _build(self, spec: GrammarSpec) -> _LLGuidanceCompiled:
+    def _source(self, spec: GrammarSpec) -> str:
         source = lark_source(spec)
         if len(source) > MAX_SOURCE_LENGTH:
             raise UnsupportedGrammarError(
                 f"a constraint of {len(source)} characters; llguidance takes {MAX_SOURCE_LENGTH}",
                 hint="use xgrammar, or split it",
             )
+        return source
+
+    def _build(self, spec: GrammarSpec) -> _LLGuidanceCompiled:
+        source = self._source(spec)
         raw = call_on_deep_stack(lambda: self.new_raw(source))
         if raw.is_error():
             raise self._refusal(spec, raw.get_error())

@@ -1,0 +1,183 @@
+"""Compiles that can be killed: deadline, memory, crash, cancellation, loss of the worker, and that no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import llguidance
+import pytest
+
+from engine import GrammarSpec
+from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.compile_process import CompileProcess, CompileReport, CompileTicket
+
+from .grammar_backends import SMALL, STOP, make_backend
+from .processes import children_of, is_alive, num_zombies, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
+
+SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+# Takes llguidance a minute or more.
+ENDLESS = str(llguidance.LLMatcher.grammar_from_json_schema({"type": "integer", "multipleOf": 9_999_991}))
+HUGE = str(llguidance.LLMatcher.grammar_from_json_schema({"type": "integer", "multipleOf": 2**40 + 1}))
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[CompileProcess]:
+    process = CompileProcess(SMALL, memory_bytes=2**30)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def backend() -> XGrammarBackend:
+    backend = make_backend("xgrammar")
+    assert isinstance(backend, XGrammarBackend)
+    return backend
+
+
+def run(
+    process: CompileProcess, backend: str, source: str, *, ticket: CompileTicket | None = None, timeout_s: float = 60.0
+) -> CompileReport:
+    return process.run(ticket or process.new_ticket(), backend, source, timeout_s=timeout_s, keep_over_s=0.0, niceness=0)
+
+
+def start_endless(process: CompileProcess) -> tuple[threading.Thread, CompileTicket, list[CompileReport]]:
+    """Begin a compile without end in a thread, and wait until its fork works."""
+    ticket, reports = process.new_ticket(), []
+    thread = threading.Thread(target=lambda: reports.append(run(process, "llguidance", ENDLESS, ticket=ticket)))
+    thread.start()
+    assert wait_until(lambda: process.pid is not None and bool(children_of(process.pid)))
+    return thread, ticket, reports
+
+
+def test_result_is_the_grammar_that_a_compile_here_gives(process: CompileProcess, backend: XGrammarBackend) -> None:
+    report = run(process, "xgrammar", backend.export_source(SPEC))
+    assert report.status == "ok"
+    assert report.result is not None
+    matcher = backend.load_compiled(report.result).new_matcher((STOP,))
+    assert matcher.accept_tokens([*b'{"a":12}', STOP])
+    assert not backend.load_compiled(report.result).new_matcher((STOP,)).accept_tokens(list(b'{"b"'))
+
+
+def test_llguidance_proves_that_it_ends(process: CompileProcess) -> None:
+    report = run(process, "llguidance", str(llguidance.LLMatcher.grammar_from_json_schema({"type": "integer"})))
+    assert (report.status, report.result) == ("ok", None)
+    assert report.seconds > 0
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_error_of_the_library_is_reported(process: CompileProcess, backend: str) -> None:
+    report = run(process, backend, "no grammar at all")
+    assert report.status == "error"
+    assert report.message
+
+
+def test_work_stops_at_its_deadline(process: CompileProcess) -> None:
+    run(process, "llguidance", "{}")
+    started = time.monotonic()
+    assert run(process, "llguidance", ENDLESS, timeout_s=0.3).status == "deadline"
+    assert time.monotonic() - started < 10
+    assert process.pid is not None
+    assert children_of(process.pid) == []
+
+
+def test_E14_work_over_the_memory_cap_ends() -> None:
+    process = CompileProcess(SMALL, memory_bytes=64 * 2**20)
+    report = run(process, "llguidance", HUGE)
+    process.close()
+    assert report.status in ("memory", "crash", "error"), report
+
+
+def test_cancelled_work_stops(process: CompileProcess) -> None:
+    thread, ticket, reports = start_endless(process)
+    assert process.pid is not None
+    [child] = children_of(process.pid)
+    process.cancel(ticket)
+    thread.join(20)
+    assert [report.status for report in reports] == ["cancelled"]
+    assert not is_alive(child)
+
+
+def test_ticket_that_is_cancelled_before_its_turn_never_runs(process: CompileProcess) -> None:
+    ticket = process.new_ticket()
+    process.cancel(ticket)
+    assert run(process, "llguidance", ENDLESS, ticket=ticket).status == "cancelled"
+
+
+def test_E1_crash_ends_its_job_only(process: CompileProcess, backend: XGrammarBackend) -> None:
+    thread, _, reports = start_endless(process)
+    worker = process.pid
+    assert worker is not None
+    os.kill(children_of(worker)[0], signal.SIGSEGV)
+    thread.join(20)
+    assert [report.status for report in reports] == ["crash"]
+    assert "signal 11" in reports[0].message
+    assert run(process, "xgrammar", backend.export_source(SPEC)).status == "ok"
+    assert process.pid == worker
+
+
+def test_killed_worker_takes_its_jobs_along_and_is_replaced(process: CompileProcess, backend: XGrammarBackend) -> None:
+    thread, _, reports = start_endless(process)
+    worker = process.pid
+    assert worker is not None
+    [child] = children_of(worker)
+    os.kill(worker, signal.SIGKILL)
+    thread.join(20)
+    assert [report.status for report in reports] == ["lost"]
+    assert wait_until(lambda: not is_alive(child))
+    assert run(process, "xgrammar", backend.export_source(SPEC)).status == "ok"
+    assert process.pid != worker
+    assert num_zombies() == 0
+
+
+def test_close_ends_worker_and_jobs_and_removes_the_folder() -> None:
+    process = CompileProcess(SMALL, memory_bytes=2**30)
+    thread, _, reports = start_endless(process)
+    assert process.pid is not None
+    pids = [process.pid, *children_of(process.pid)]
+    assert process._connection is not None
+    folder = process._connection.folder
+    process.close()
+    thread.join(20)
+    assert [report.status for report in reports] == ["lost"]
+    assert not any(map(is_alive, pids))
+    assert not folder.exists()
+    assert num_zombies() == 0
+    assert run(process, "xgrammar", "").status == "lost"
+
+
+@pytest.mark.parametrize(
+    "how", ["SIGKILL", pytest.param("exit", marks=pytest.mark.slow), pytest.param("SIGINT", marks=pytest.mark.slow)]
+)
+def test_no_process_outlives_its_owner(how: str) -> None:
+    script = textwrap.dedent("""
+        import sys, threading, time
+        from tests.engine.test_compile_process import CompileProcess, SMALL, start_endless, children_of
+        process = CompileProcess(SMALL, memory_bytes=2**30)
+        thread, _, _ = start_endless(process)
+        print(process.pid, *children_of(process.pid), process._connection.folder, flush=True)
+        if sys.argv[1] == "exit":
+            import os; os._exit(0)
+        thread.join()
+    """)
+    root = Path(__file__).parent.parent.parent
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script, how], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert owner.stdout is not None
+    with owner.stdout:
+        *pids, folder = owner.stdout.readline().split()
+    if how != "exit":
+        owner.send_signal(signal.Signals[how])
+    owner.wait(30)
+    assert wait_until(lambda: not any(is_alive(int(pid)) for pid in pids))
+    assert wait_until(lambda: not Path(folder).exists())
