@@ -40,7 +40,8 @@ class EngineConfig:
         max_num_batched_tokens: Tokens computed in one step, more than `max_num_seqs`; a longer prompt is computed in pieces.
         kv_cache_bytes: Size of the KV cache; None takes what `max_num_seqs` sequences of full length need, within a quarter of
             the free memory on the CPU and nine tenths on CUDA.
-        kv_block_size: Tokens of a block of the KV cache; only full blocks are shared.
+        kv_block_size: Tokens of a block of the KV cache; only full blocks are shared. None is 16, and 256 on CUDA, where flash
+            attention wants multiples of it.
         prefix_caching: Whether requests with the same beginning share its keys and values.
         max_queue: Requests that may wait (for a grammar or a batch slot) before new ones are refused as busy.
         family: Name of the reasoning family, `auto`, or `none` for a model that does not think.
@@ -66,7 +67,7 @@ class EngineConfig:
     max_model_len: int | None = None
     max_num_batched_tokens: int = 1024
     kv_cache_bytes: int | None = None
-    kv_block_size: int = 16
+    kv_block_size: int | None = None
     prefix_caching: bool = True
     max_queue: int = 256
     family: str = "auto"

@@ -2,7 +2,8 @@
 
 EngineError
 ├── ModelLoadError            a model cannot be loaded or is of a kind the engine would get wrong
-│   └── UnknownModelError     no such model name or folder
+│   ├── UnknownModelError     no such model name or folder
+│   └── NoSuchWayError        one way to run a model does not take it; another may
 ├── InvalidRequestError       a parameter of a request is wrong (`param`)
 ├── GrammarError              something about the constraint (`pointer`, or `line` and `column`)
 │   ├── InvalidGrammarError       the constraint itself is not valid
@@ -37,6 +38,10 @@ class ModelLoadError(EngineError):
 
 class UnknownModelError(ModelLoadError):
     """No model of that name, folder or hub id."""
+
+
+class NoSuchWayError(ModelLoadError):
+    """One of the ways to run a model does not take it; handled where a way is chosen."""
 
 
 class InvalidRequestError(EngineError):

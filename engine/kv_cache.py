@@ -85,7 +85,7 @@ class KVCache(Protocol):
 
 @dataclass(slots=True)
 class LayerPages:
-    """Keys and values of one layer, each `(num_blocks, block_size, num_kv_heads, head_dim)`; made at the first write."""
+    """Keys and values of one layer, each `(num_blocks + 1, block_size, num_kv_heads, head_dim)`; made at the first use."""
 
     keys: torch.Tensor | None = None
     values: torch.Tensor | None = None
@@ -121,6 +121,11 @@ class PagedKVCache:
     def num_free_blocks(self) -> int:
         """Blocks that no sequence holds, whether or not they still contain a known prefix."""
         return self._pool.num_free
+
+    @property
+    def scratch_block(self) -> int:
+        """A block that holds no sequence: rows that only pad a batch write there."""
+        return self.num_blocks
 
     @property
     def capacity(self) -> int:
@@ -195,9 +200,8 @@ class PagedKVCache:
         """Give a layer's tensors; they are made on first use, for keys and values like these, `(tokens, heads, head_dim)`."""
         pages = self.layers[layer]
         if pages.keys is None:
-            pages.keys, pages.values = (
-                _zeros((self.num_blocks, self.block_size, *like.shape[1:]), like.dtype, self._device) for like in (keys, values)
-            )
+            room = (self.num_blocks + 1, self.block_size)
+            pages.keys, pages.values = (_zeros((*room, *like.shape[1:]), like.dtype, self._device) for like in (keys, values))
         return pages
 
     def _find_prefix(self, sequence: CachedSequence) -> list[int]:

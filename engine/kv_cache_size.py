@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 CPU_SHARE = 0.25
 CUDA_SHARE = 0.9
+BLOCK_SIZE = 16
+CUDA_BLOCK_SIZE = 256
 
 
 def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
@@ -24,21 +26,27 @@ def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
     Raises:
         InvalidRequestError: The cache, or the memory, is too small for one sequence.
     """
-    block_bytes = config.kv_block_size * bytes_per_token(loaded)
-    num_wanted = config.max_num_seqs * _blocks_for(loaded.max_model_len, config.kv_block_size)
+    block_size = pick_block_size(config, loaded.device)
+    block_bytes = block_size * bytes_per_token(loaded)
+    num_wanted = config.max_num_seqs * _blocks_for(loaded.max_model_len, block_size)
     budget = config.kv_cache_bytes if config.kv_cache_bytes is not None else _free_bytes(loaded.device)
     num_blocks = min(num_wanted, budget // block_bytes)
-    if num_blocks * config.kv_block_size < loaded.max_model_len:
+    if num_blocks * block_size < loaded.max_model_len:
         raise InvalidRequestError(
-            f"a KV cache of {budget} bytes holds {num_blocks * config.kv_block_size} tokens, but one request may have "
+            f"a KV cache of {budget} bytes holds {num_blocks * block_size} tokens, but one request may have "
             f"{loaded.max_model_len}",
             param="kv_cache_bytes" if config.kv_cache_bytes is not None else "max_model_len",
             hint="set max_model_len lower or kv_cache_bytes higher",
         )
-    logger.info(
-        "KV cache: %d blocks of %d tokens, up to %.1f GiB", num_blocks, config.kv_block_size, num_blocks * block_bytes / 2**30
-    )
+    logger.info("KV cache: %d blocks of %d tokens, up to %.1f GiB", num_blocks, block_size, num_blocks * block_bytes / 2**30)
     return num_blocks
+
+
+def pick_block_size(config: EngineConfig, device: torch.device) -> int:
+    """Give the tokens of a block."""
+    if config.kv_block_size is not None:
+        return config.kv_block_size
+    return CUDA_BLOCK_SIZE if device.type == "cuda" else BLOCK_SIZE
 
 
 def bytes_per_token(loaded: LoadedModel) -> int:

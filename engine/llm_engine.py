@@ -24,7 +24,7 @@ from .grammar import GrammarManager, GrammarSpec
 from .grammar.backends.xgrammar_backend import XGrammarBackend
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
-from .kv_cache_size import plan_num_blocks
+from .kv_cache_size import pick_block_size, plan_num_blocks
 from .logit_rules import LogitRules
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
 from .model_loader import LoadedModel, load_model
@@ -62,7 +62,7 @@ class LLMEngine:
         self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
             num_blocks=plan_num_blocks(config, self._loaded),
-            block_size=config.kv_block_size,
+            block_size=pick_block_size(config, self._loaded.device),
             device=self._loaded.device,
             prefix_caching=config.prefix_caching,
         )

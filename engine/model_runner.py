@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import torch
 
 from .attention import Chunk
-from .errors import ModelLoadError
-from .fast_path.forward import FastForward
+from .errors import ModelLoadError, NoSuchWayError
+from .fast_path.cuda import GraphForward
+from .fast_path.forward import FlatForward, NativeForward
 from .kv_cache import BlockTable, PagedKVCache
 from .model_loader import LoadedModel
 from .transformers_forward import Forward, PackedForward, PaddedForward
@@ -25,7 +26,13 @@ CHECK_LENGTH = 8
 CHECK_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 5e-2}
 """Largest difference of a logit, as a share of the largest logit."""
 
-WAYS: tuple[Callable[[LoadedModel, PagedKVCache], Forward], ...] = (FastForward, PackedForward, PaddedForward)
+WAYS: tuple[Callable[[LoadedModel, PagedKVCache], Forward], ...] = (
+    GraphForward,
+    NativeForward,
+    FlatForward,
+    PackedForward,
+    PaddedForward,
+)
 """Ways to run a model, the fastest first."""
 
 
@@ -91,6 +98,9 @@ class ModelRunner:
             try:
                 forward = way(self._loaded, self._kv_cache)
                 difference = self._difference(forward, token_ids, expected)
+            except NoSuchWayError as error:
+                logger.debug("%s: %s", way.__name__, error)
+                continue
             except Exception as error:  # models raise anything when they are given a cache that they do not know
                 complaints.append(f"{way.__name__}: {error}")
                 continue

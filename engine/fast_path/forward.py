@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn.functional import embedding
 
 from ..attention import Chunk, pack
-from ..errors import ModelLoadError
+from ..errors import NoSuchWayError
 from ..kv_cache import PagedKVCache
 from ..model_loader import LoadedModel
 from .layout import Layout, read_layout, why_not
@@ -14,45 +16,54 @@ from .native import DTYPES, NativeOps, load_library
 from .torch_ops import Ops, TorchOps
 
 
-class FastForward:
-    """Serves `transformers_forward.Forward` for models in Llama's layout.
+class FlatForward:
+    """Serves `transformers_forward.Forward` for models in Llama's layout, on every device.
 
     Args:
         loaded: The model; its projections become views of fused weights.
         kv_cache: The pages.
+        make_ops: What stands between the matrix products.
 
     Raises:
-        ModelLoadError: The model is laid out otherwise.
+        NoSuchWayError: The model is laid out otherwise.
     """
 
-    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
+    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache, make_ops: Callable[[Layout], Ops] = TorchOps) -> None:
         reason = why_not(loaded)
         if reason is not None:
-            raise ModelLoadError(reason)
+            raise NoSuchWayError(reason)
         self._loaded = loaded
         self._kv_cache = kv_cache
         self._layout = read_layout(loaded)
-        self._ops = choose_ops(self._layout)
+        self.ops = make_ops(self._layout)
         like = torch.empty(0, self._layout.num_kv_heads, self._layout.head_dim, dtype=loaded.model.dtype)
         self._pages = [kv_cache.pages(index, like, like) for index in range(len(self._layout.layers))]
-        self.name = f"on the fast path, {type(self._ops).__name__}"
+        self.name = f"on the fast path, {type(self.ops).__name__}"
 
     def __call__(self, chunks: list[Chunk]) -> torch.Tensor:
         """As `Forward.__call__`."""
-        layout, ops = self._layout, self._ops
         batch = pack(chunks, self._kv_cache, self._loaded.device)
-        ops.begin(batch)
-        x = embedding(batch.input_ids, layout.embedding)
+        self.ops.begin(batch)
+        return self.compute(batch.input_ids, batch.logit_rows if len(batch.logit_rows) < len(batch.input_ids) else None)
+
+    def compute(self, input_ids: torch.Tensor, logit_rows: torch.Tensor | None) -> torch.Tensor:
+        """Run all layers for packed tokens that `ops` has been told of.
+
+        Args:
+            input_ids: int64 `(T,)`.
+            logit_rows: int64, the tokens whose logits are wanted; None is all.
+        """
+        layout, ops = self._layout, self.ops
+        x = embedding(input_ids, layout.embedding)
         delta: torch.Tensor | None = None
         for layer, pages in zip(layout.layers, self._pages, strict=True):
-            qkv = layer.qkv(ops.add_norm(x, delta, layer.input_norm))
-            attended = ops.attend(qkv, layer, pages)
+            attended = ops.attend(layer.qkv(ops.add_norm(x, delta, layer.input_norm)), layer, pages)
             delta = layer.output(attended)
-            gate_up = layer.gate_up(ops.add_norm(x, delta, layer.mlp_norm))
-            delta = layer.down(ops.gate(gate_up))
-        if len(batch.logit_rows) < len(x):
-            x = x[batch.logit_rows]
-            delta = None if delta is None else delta[batch.logit_rows]
+            gated = ops.gate(layer.gate_up(ops.add_norm(x, delta, layer.mlp_norm)))
+            delta = layer.down(gated)
+        if logit_rows is not None:
+            x = x[logit_rows]
+            delta = None if delta is None else delta[logit_rows]
         return layout.head(ops.add_norm(x, delta, layout.norm))
 
     def settle(self) -> None:
@@ -62,10 +73,17 @@ class FastForward:
                 linear.release_modules()
 
 
-def choose_ops(layout: Layout) -> Ops:
-    """Take the compiled kernels on the CPU where there are any."""
-    if layout.embedding.device.type == "cpu" and layout.embedding.dtype in DTYPES:
+class NativeForward(FlatForward):
+    """`FlatForward` with kernels compiled for this CPU.
+
+    Raises:
+        NoSuchWayError: As `FlatForward`; or there is no compiler, or device or dtype are others.
+    """
+
+    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
+        if loaded.device.type != "cpu" or loaded.model.dtype not in DTYPES:
+            raise NoSuchWayError("compiled kernels take float32 and bfloat16 on the CPU")
         library = load_library()
-        if library is not None:
-            return NativeOps(layout, library)
-    return TorchOps(layout)
+        if library is None:
+            raise NoSuchWayError("no compiled kernels")
+        super().__init__(loaded, kv_cache, lambda layout: NativeOps(layout, library))

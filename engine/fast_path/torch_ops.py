@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -47,19 +48,19 @@ class TorchOps:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._batch: PackedBatch | None = None
+        # Elementwise steps that a subclass may compile.
+        self._steps: list[Callable[..., torch.Tensor]] = [rms_norm, rotate, gate]
 
     def begin(self, batch: PackedBatch) -> None:
         """Look the rotations of these positions up."""
         self._batch = batch
-        dtype = self._layout.embedding.dtype
-        self._cos = self._layout.cos[batch.positions][:, None].to(dtype)
-        self._sin = self._layout.sin[batch.positions][:, None].to(dtype)
+        self._look_up(batch.positions)
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         """As `Ops.add_norm`."""
         if delta is not None:
             x += delta
-        return rms_norm(x, weight, self._layout.eps)
+        return self._steps[0](x, weight, self._layout.eps)
 
     def attend(self, qkv: torch.Tensor, layer: Layer, pages: LayerPages) -> torch.Tensor:
         """As `Ops.attend`."""
@@ -70,20 +71,34 @@ class TorchOps:
 
     def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
         """As `Ops.gate`."""
-        gates, ups = gate_up.chunk(2, dim=-1)
-        return silu(gates) * ups
+        return self._steps[2](gate_up)
+
+    def _look_up(self, positions: torch.Tensor) -> None:
+        dtype = self._layout.embedding.dtype
+        self._cos = self._layout.cos[positions][:, None].to(dtype)
+        self._sin = self._layout.sin[positions][:, None].to(dtype)
 
     def _split(self, qkv: torch.Tensor, layer: Layer) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         layout = self._layout
         heads = qkv.unflatten(-1, (-1, layout.head_dim))
         query, key, value = heads.split([layout.num_heads, layout.num_kv_heads, layout.num_kv_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = rms_norm(query, layer.query_norm, layout.eps), rms_norm(key, layer.key_norm, layout.eps)
-        return self._rotate(query), self._rotate(key), value
+            norm = self._steps[0]
+            query, key = norm(query, layer.query_norm, layout.eps), norm(key, layer.key_norm, layout.eps)
+        rotated = self._steps[1]
+        return rotated(query, self._cos, self._sin), rotated(key, self._cos, self._sin), value
 
-    def _rotate(self, heads: torch.Tensor) -> torch.Tensor:
-        first, second = heads.chunk(2, dim=-1)
-        return torch.cat((first * self._cos - second * self._sin, second * self._cos + first * self._sin), dim=-1)
+
+def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the halves of `(T, heads, head_dim)` against each other; `cos` and `sin` are `(T, 1, head_dim / 2)`."""
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def gate(gate_up: torch.Tensor) -> torch.Tensor:
+    """Give `silu(gate) * up` of `(T, 2 * size)`."""
+    gates, ups = gate_up.chunk(2, dim=-1)
+    return silu(gates) * ups
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import linear
+from torch.nn.functional import linear, scaled_dot_product_attention
 
-from engine import EngineConfig, LLMEngine, SamplingParams
+from engine import EngineConfig, LLMEngine, SamplingParams, model_runner
 from engine.attention import Chunk, PackedBatch, pack
-from engine.fast_path import forward, native
+from engine.errors import NoSuchWayError
+from engine.fast_path import cuda, forward, native
+from engine.fast_path.cuda import GraphForward, VarlenOps
 from engine.fast_path.layout import Layer, Layout
 from engine.fast_path.linear import Linear, is_blocked_faster
 from engine.fast_path.native import NativeOps, load_library
 from engine.fast_path.torch_ops import TorchOps
 from engine.kv_cache import BlockTable, PagedKVCache
+from engine.model_loader import LoadedModel
+from tests.engine.random_models import save_random_model
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1.6e-2, 2e-2)}
@@ -218,3 +223,80 @@ def test_bfloat16_answers_are_valid(tiny_model: Path, monkeypatch: pytest.Monkey
     outputs = engine.generate([[1, 2, 3], [5] * 30, [9]], SamplingParams(max_tokens=30))
     assert all(output.error is None and output.token_ids for output in outputs)
     engine.close()
+
+
+def varlen_on_cpu(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_starts: torch.Tensor,
+    key_starts: None,
+    max_query_len: int,
+    max_kv_len: int,
+    *,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+    seqused_k: torch.Tensor,
+    block_table: torch.Tensor,
+) -> torch.Tensor:
+    """What the documentation of `torch.nn.attention.varlen.varlen_attn` says, one sequence and one query at a time."""
+    output = torch.empty_like(query)
+    for row, kv_len in enumerate(seqused_k.tolist()):
+        first, last = query_starts[row : row + 2].tolist()
+        assert last - first <= max_query_len
+        assert kv_len <= max_kv_len
+        own_keys, own_values = (pages[block_table[row].long()].flatten(0, 1)[:kv_len] for pages in (keys, values))
+        for index in range(first, last):
+            stop = kv_len - (last - 1 - index)
+            start = 0 if window_size[0] < 0 else max(0, stop - 1 - window_size[0])
+            output[index] = scaled_dot_product_attention(
+                query[index][:, None],
+                own_keys[start:stop].transpose(0, 1),
+                own_values[start:stop].transpose(0, 1),
+                enable_gqa=enable_gqa,
+            )[:, 0]
+    return output
+
+
+class GraphOnCpu(GraphForward):
+    """CUDA graphs with a stand-in for the kernel; `capture` is replaced too."""
+
+    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
+        self._set_up(loaded, kv_cache, lambda layout: VarlenOps(layout, attention=varlen_on_cpu))
+
+
+def capture_on_cpu(compute: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+    result = compute()
+
+    def replay() -> None:
+        result.copy_(compute())
+
+    return replay, result
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3"])
+def test_cuda_graphs_give_the_same_tokens(
+    tmp_path: Path, pocket_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Batches that grow and shrink through all sizes of graphs, some rows only padding; on stand-ins, there is no GPU here."""
+    options = {"num_key_value_heads": 2, "head_dim": 8} | ({"sliding_window": 12} if kind == "mistral" else {})
+    save_random_model(tmp_path, pocket_tokenizer, kind, **options)
+    prompts = [[1, 2, 3], [5] * 30, [9], [7, 8], [4] * 17]
+    params = [SamplingParams(max_tokens=number) for number in (30, 5, 12, 20, 8)]
+    config = EngineConfig(model=str(tmp_path), max_model_len=128, max_draft_tokens=0)
+    engine = LLMEngine(config)
+    wanted = [output.token_ids for output in engine.generate(prompts, params)]
+    engine.close()
+    monkeypatch.setattr(model_runner, "WAYS", (GraphOnCpu,))
+    monkeypatch.setattr(cuda, "capture", capture_on_cpu)
+    engine = LLMEngine(config)
+    assert "CUDA graphs" in engine._runner.way
+    assert [output.token_ids for output in engine.generate(prompts, params)] == wanted
+    graphs = engine._runner._forward._graphs  # type: ignore[attr-defined]
+    assert set(graphs) == {1, 2, 4, 8}
+    engine.close()
+
+
+def test_cuda_graphs_are_no_way_on_a_cpu(tiny_engine: LLMEngine) -> None:
+    with pytest.raises(NoSuchWayError):
+        GraphForward(tiny_engine._loaded, tiny_engine._kv_cache)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
-from transformers import AutoConfig, AutoModelForCausalLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
+from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
 from engine import (
     EngineConfig,
@@ -31,6 +31,7 @@ from engine.attention import PackedBatch
 from engine.chat import ChatFormat
 from engine.fast_path import forward
 from engine.kv_cache import PagedKVCache
+from tests.engine.random_models import save_random_model
 
 
 def edit_config(model: Path, target: Path, **changes: Any) -> Path:
@@ -357,20 +358,6 @@ def test_model_that_knows_no_such_cache_is_refused(tmp_path: Path, pocket_tokeni
     pocket_tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelLoadError):
         LLMEngine(EngineConfig(model=str(tmp_path)))
-
-
-def save_random_model(folder: Path, tokenizer: Any, kind: str, **sizes: Any) -> Any:
-    """A two-layer model of any architecture with the pocket model's tokenizer."""
-    torch.manual_seed(3)
-    common: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    if kind == "gpt2":
-        common = {"n_embd": 32, "n_layer": 2, "n_head": 4}
-    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    config = AutoConfig.for_model(kind, vocab_size=1088, initializer_range=0.5, **special, **common | sizes)
-    model = AutoModelForCausalLM.from_config(config).eval()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model
 
 
 def assert_equal_to_transformers(engine: LLMEngine, model: Any, prompts: list[list[int]], max_tokens: int = 16) -> None:
