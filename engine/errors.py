@@ -8,7 +8,10 @@ EngineError
 ├── GrammarError              something about the constraint (`pointer`, or `line` and `column`)
 │   ├── InvalidGrammarError       the constraint itself is not valid
 │   ├── UnsupportedGrammarError   valid, but the backend cannot enforce it
+│   ├── UnknownBackendError       no grammar backend of that name
+│   ├── BackendLoadError          a grammar backend of another package is broken
 │   ├── GrammarCompileError       admission passed, compiling did not
+│   ├── GrammarDeadEndError       the grammar leaves no way on in the middle of a value
 │   └── GrammarLimitError         the constraint proved too complex while the answer was made
 ├── EngineBusyError           the queue is full; retry later
 ├── EngineClosedError         the engine was closed
@@ -89,8 +92,20 @@ class UnsupportedGrammarError(GrammarError):
     """The constraint is valid, but the backend cannot compile it."""
 
 
+class UnknownBackendError(GrammarError):
+    """No grammar backend of that name is installed."""
+
+
+class BackendLoadError(GrammarError):
+    """A grammar backend that another package brings cannot be used; the message names both."""
+
+
 class GrammarCompileError(GrammarError):
     """The backend failed, or ran out of time, while compiling a constraint that had passed admission."""
+
+
+class GrammarDeadEndError(GrammarError):
+    """In the middle of a value the grammar allows nothing that would lead to its end; it concerns this request only."""
 
 
 class GrammarLimitError(GrammarError):

@@ -176,6 +176,9 @@ class LLGuidanceMatcher:
     def _note_error(self) -> None:
         if self._error is None and self.raw.is_error():
             reason = self.raw.get_error().partition("\n")[0]
+            if reason.startswith("NoExtension"):
+                # A state without a legal token is an error to llguidance; here it is an empty row.
+                return
             self._error = GrammarLimitError(
                 f"the constraint is too complex for llguidance: {reason}", hint="simplify the constraint, or use xgrammar"
             )

@@ -1,0 +1,129 @@
+"""Which backend a request gets: by what its constraint needs, then by what compiling it costs, then by what its masks cost.
+
+Pure: it asks a report what each backend enforces and a table of costs how long each takes, and gives a reason in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..errors import UnsupportedGrammarError
+from .spec import GrammarSpec
+
+AUTO = "auto"
+QUICK_COMPILE_S = 0.02
+"""A compile that is over before anybody notices: then the cost of the masks decides."""
+
+
+class EnforcementReport(Protocol):
+    """What each backend does with a spec."""
+
+    def checked(self, backend: str) -> tuple[str, ...]:
+        """Give the JSON pointers of keywords that the masks of `backend` do not enforce and that are checked afterwards."""
+        ...
+
+    def refused(self, backend: str) -> tuple[str, ...]:
+        """Give the pointers of what `backend` refuses, `#` for the whole; empty if it takes the spec."""
+        ...
+
+
+class BackendCosts(Protocol):
+    """What each backend costs for a spec."""
+
+    def compile_s(self, backend: str, spec: GrammarSpec) -> float:
+        """Give the seconds that a compile takes, 0 if it is compiled already."""
+        ...
+
+    def mask_s(self, backend: str) -> float:
+        """Give the seconds that one row takes on average."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendChoice:
+    """A backend and why.
+
+    Attributes:
+        backend: Its name.
+        reason: In words, for people.
+        unenforced: Pointers of what its masks do not enforce.
+        upgrade: A backend that enforces as much and fills rows faster, once its longer compile is done; None if there is none.
+    """
+
+    backend: str
+    reason: str
+    unenforced: tuple[str, ...]
+    upgrade: str | None = None
+
+
+def choose_backend(
+    spec: GrammarSpec, report: EnforcementReport, costs: BackendCosts, *, backends: Sequence[str] = ("xgrammar", "llguidance")
+) -> BackendChoice:
+    """Choose the backend of one request.
+
+    Args:
+        spec: Its constraint; `spec.backend` fixes the backend unless it is `auto`, and then nothing else is tried.
+        report: What each backend enforces.
+        costs: What each backend costs.
+        backends: Names of those that there are, in order of preference.
+
+    Raises:
+        UnsupportedGrammarError: No backend, or not the one asked for, takes the constraint.
+    """
+    if spec.backend != AUTO:
+        return _fixed(spec, report, backends)
+    able = [name for name in backends if not report.refused(name)]
+    if not able:
+        raise _refusal("no grammar backend takes this constraint", report.refused(backends[0]))
+    unenforced = {name: report.checked(name) for name in able}
+    fewest = [name for name in able if not any(_enforces_more(unenforced[other], unenforced[name]) for other in able)]
+    least = min(len(unenforced[name]) for name in fewest)
+    best = [name for name in fewest if len(unenforced[name]) == least]
+    if len(best) == 1:
+        reason = "the only one that takes it" if len(able) == 1 else "its masks enforce more"
+        if len(backends) == 1:
+            reason = "the only backend"
+        return BackendChoice(best[0], reason, unenforced[best[0]])
+    return _cheapest(spec, best, unenforced, costs)
+
+
+def _fixed(spec: GrammarSpec, report: EnforcementReport, backends: Sequence[str]) -> BackendChoice:
+    if spec.backend not in backends:
+        raise UnsupportedGrammarError(
+            f"there is no grammar backend {spec.backend!r} here", hint=f"use {', '.join(backends)}, or {AUTO}"
+        )
+    refused = report.refused(spec.backend)
+    if refused:
+        raise _refusal(f"{spec.backend}, which the request asks for, does not take this constraint", refused)
+    return BackendChoice(spec.backend, "asked for by the request", report.checked(spec.backend))
+
+
+def _enforces_more(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    return set(one) < set(other)
+
+
+def _cheapest(spec: GrammarSpec, names: list[str], unenforced: dict[str, tuple[str, ...]], costs: BackendCosts) -> BackendChoice:
+    compile_s = {name: costs.compile_s(name, spec) for name in names}
+    quick = [name for name in names if compile_s[name] <= QUICK_COMPILE_S]
+    fastest = min(names, key=costs.mask_s)
+    if fastest in quick:
+        reason = "compiled already, and fast masks" if compile_s[fastest] == 0 else "quick to compile, and fast masks"
+        return BackendChoice(fastest, reason, unenforced[fastest])
+    chosen = min(names, key=compile_s.__getitem__)
+    reason = f"about {_in_words(compile_s[chosen])} to compile; {fastest} would take {_in_words(compile_s[fastest])}"
+    is_worse = chosen != fastest and set(unenforced[fastest]) <= set(unenforced[chosen])
+    return BackendChoice(chosen, reason, unenforced[chosen], upgrade=fastest if is_worse else None)
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{max(1, round(seconds * 1000))} ms"
+
+
+def _refusal(message: str, pointers: tuple[str, ...]) -> UnsupportedGrammarError:
+    return UnsupportedGrammarError(
+        f"{message}: {', '.join(pointers)}",
+        pointer=pointers[0],
+        hint="simplify it, or validate afterwards without a constraint",
+    )

@@ -1,0 +1,118 @@
+"""Which backend a request gets, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import GrammarSpec, UnsupportedGrammarError
+from engine.grammar.choice import BackendChoice, choose_backend
+
+XG, LL = "xgrammar", "llguidance"
+
+
+class Report:
+    def __init__(self, checked: dict[str, tuple[str, ...]], refused: dict[str, tuple[str, ...]]) -> None:
+        self._checked, self._refused = checked, refused
+
+    def checked(self, backend: str) -> tuple[str, ...]:
+        return self._checked.get(backend, ())
+
+    def refused(self, backend: str) -> tuple[str, ...]:
+        return self._refused.get(backend, ())
+
+
+class Costs:
+    def __init__(self, xgrammar: float, llguidance: float) -> None:
+        self._compile = {XG: xgrammar, LL: llguidance}
+
+    def compile_s(self, backend: str, spec: GrammarSpec) -> float:
+        return self._compile[backend]
+
+    def mask_s(self, backend: str) -> float:
+        return {XG: 20e-6, LL: 40e-6}[backend]
+
+
+def choose(
+    *,
+    checked: dict[str, tuple[str, ...]] | None = None,
+    refused: dict[str, tuple[str, ...]] | None = None,
+    costs: tuple[float, float] = (5.0, 0.004),
+    backend: str = "auto",
+) -> BackendChoice:
+    spec = GrammarSpec.from_json_schema({"type": "object"}, backend=backend)
+    return choose_backend(spec, Report(checked or {}, refused or {}), Costs(*costs))
+
+
+NOT, PATTERN = "#/not", "#/properties/a/pattern"
+
+
+@pytest.mark.parametrize(
+    ("checked", "refused", "expected"),
+    [
+        ({XG: (NOT,)}, {}, LL),
+        ({LL: (NOT,)}, {}, XG),
+        ({XG: (NOT, PATTERN), LL: (PATTERN,)}, {}, LL),
+        ({XG: (NOT,)}, {LL: (NOT,)}, XG),
+        ({}, {XG: ("#",)}, LL),
+        ({XG: (NOT,), LL: (NOT, PATTERN)}, {}, XG),
+    ],
+    ids=["llg-enforces", "xg-enforces", "llg-enforces-more", "llg-refuses", "xg-refuses", "xg-enforces-more"],
+)
+@pytest.mark.parametrize(
+    "costs", [(5.0, 0.004), (0.0, 0.004), (0.004, 5.0), (5.0, 0.0)], ids=["cold", "xg-warm", "llg-slow", "llg-warm"]
+)
+def test_what_the_schema_needs_decides_before_any_cost(
+    checked: dict[str, tuple[str, ...]], refused: dict[str, tuple[str, ...]], expected: str, costs: tuple[float, float]
+) -> None:
+    choice = choose(checked=checked, refused=refused, costs=costs)
+    assert choice.backend == expected
+    assert choice.unenforced == checked.get(expected, ())
+    assert choice.upgrade is None
+    assert choice.reason
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected", "upgrade"),
+    [
+        ((5.0, 0.004), LL, XG),
+        ((0.0, 0.004), XG, None),
+        ((0.01, 0.004), XG, None),
+        ((0.0, 0.0), XG, None),
+        ((5.0, 0.0), LL, XG),
+        ((0.1, 5.0), XG, None),
+    ],
+    ids=["cold", "compiled", "quick", "both-compiled", "llg-compiled", "llg-slower"],
+)
+def test_costs_decide_between_equals(costs: tuple[float, float], expected: str, upgrade: str | None) -> None:
+    choice = choose(costs=costs)
+    assert (choice.backend, choice.upgrade) == (expected, upgrade)
+
+
+def test_reason_says_what_the_other_would_have_cost() -> None:
+    assert choose(costs=(12.34, 0.004)).reason == "about 4 ms to compile; xgrammar would take 12.3 s"
+
+
+@pytest.mark.parametrize("backend", [XG, LL])
+def test_fixed_backend_is_taken_whatever_it_costs_or_leaves_out(backend: str) -> None:
+    choice = choose(backend=backend, checked={XG: (NOT,), LL: (NOT, PATTERN)}, costs=(99.0, 99.0))
+    assert choice.backend == backend
+    assert choice.reason == "asked for by the request"
+    assert NOT in choice.unenforced
+
+
+@pytest.mark.parametrize("backend", [XG, LL])
+def test_fixed_backend_never_falls_back(backend: str) -> None:
+    with pytest.raises(UnsupportedGrammarError, match=backend) as caught:
+        choose(backend=backend, refused={backend: (NOT,)})
+    assert caught.value.pointer == NOT
+
+
+def test_unknown_backend_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedGrammarError, match="'outlines'"):
+        choose(backend="outlines")
+
+
+def test_constraint_that_no_backend_takes_is_refused_with_the_place() -> None:
+    with pytest.raises(UnsupportedGrammarError, match="no grammar backend") as caught:
+        choose(refused={XG: (PATTERN,), LL: (NOT,)})
+    assert caught.value.pointer == PATTERN
