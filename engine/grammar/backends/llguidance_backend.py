@@ -26,7 +26,7 @@ from ..number_cap import NumberCap, NumberTokens, limits_for
 from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
-from .llguidance_matcher import LLGuidanceMatcher
+from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher
 from .llguidance_place import find_place
 from .llguidance_source import lark_source
 
@@ -35,8 +35,6 @@ MAX_LEXER_STATES = 60_000
 MAX_SOURCE_LENGTH = 2_000_000
 """A longer text of small rules could nest deeper than any stack."""
 MAX_BUILT = 8
-_BYTES_PER_SOURCE_BYTE = 24
-_BASE_BYTES = 64 * 1024
 
 
 class LLGuidanceBackend:
@@ -57,7 +55,7 @@ class LLGuidanceBackend:
         self._tokenizer = llguidance.LLTokenizer(_Tokens(vocabulary))
         self._number_tokens = NumberTokens(vocabulary.token_bytes)
         # Checked and not asked for yet: checking builds, and building twice is for nothing.
-        self._built: OrderedDict[GrammarSpec, _LLGuidanceCompiled] = OrderedDict()
+        self._built: OrderedDict[GrammarSpec, LLGuidanceCompiled] = OrderedDict()
         self._lock = Lock()
         self._executor = llguidance.LLExecutor(num_threads or max(1, os.cpu_count() or 1))
 
@@ -125,9 +123,9 @@ class LLGuidanceBackend:
             matcher.finish_row(table[index], bitmask.numpy()[row])
 
     def new_raw(self, source: str) -> llguidance.LLMatcher:
-        """Make llguidance's own matcher; errors are in it."""
+        """Make llguidance's own matcher, with an automaton of its own; errors are in it."""
         grammar = llguidance.LLMatcher.grammar_from_lark(source)
-        return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self.limits)
+        return call_on_deep_stack(lambda: llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self.limits))
 
     def _source(self, spec: GrammarSpec) -> str:
         source = lark_source(spec)
@@ -138,15 +136,15 @@ class LLGuidanceBackend:
             )
         return source
 
-    def _build(self, spec: GrammarSpec) -> _LLGuidanceCompiled:
+    def _build(self, spec: GrammarSpec) -> LLGuidanceCompiled:
         source = self._source(spec)
-        raw = call_on_deep_stack(lambda: self.new_raw(source))
+        raw = self.new_raw(source)
         if raw.is_error():
             raise self._refusal(spec, raw.get_error())
         cap = None
         if spec.kind == "json_schema" and spec.max_number_digits is not None:
             cap = NumberCap(self._number_tokens, limits_for(json.loads(spec.source), spec.max_number_digits))
-        return _LLGuidanceCompiled(self, raw, cap, len(source))
+        return LLGuidanceCompiled(self, source, raw, cap)
 
     def _refusal(self, spec: GrammarSpec, message: str) -> GrammarError:
         reason = _reason(message)
@@ -196,19 +194,3 @@ def _reason(message: str) -> str:
     lines = [line for line in message.splitlines() if line.strip() and not re.match(r"\s+(\d+ \||\^)", line)]
     text = " ".join(line.strip() for line in lines)
     return re.sub(r"^(at )?\d+\(\d+\): ", "", text).removeprefix("failed to compile JSON schema: ")
-
-
-class _LLGuidanceCompiled:
-    def __init__(self, backend: LLGuidanceBackend, raw: llguidance.LLMatcher, cap: NumberCap | None, source_bytes: int) -> None:
-        self._backend = backend
-        self._raw = raw
-        self._cap = cap
-        self._source_bytes = source_bytes
-
-    @property
-    def memory_size_bytes(self) -> int:
-        # The library does not say; measured on schemas of 1 to 60 kB.
-        return _BASE_BYTES + _BYTES_PER_SOURCE_BYTE * self._source_bytes
-
-    def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
-        return LLGuidanceMatcher(self._backend, self._raw, self._cap, frozenset(stop_token_ids))

@@ -1,7 +1,8 @@
-"""One sequence in an llguidance grammar.
+"""A compiled llguidance grammar, and one sequence in it.
 
 Hidden here: llguidance ends at an end event, of which this matcher never tells it; its errors are sticky, so that after one the
-state is made anew from the tokens so far; it takes tokens only, so that loose bytes are spelled in tokens.
+state is made anew from the tokens so far; all copies of a matcher grow one automaton, whose limits one sequence could use up for
+all, so that it then gets one of its own; and it takes tokens only, so that loose bytes are spelled in tokens.
 """
 
 from __future__ import annotations
@@ -24,6 +25,43 @@ if TYPE_CHECKING:
     from .llguidance_backend import LLGuidanceBackend
 
 
+_BYTES_PER_SOURCE_BYTE = 24
+_BASE_BYTES = 64 * 1024
+
+
+class LLGuidanceCompiled:
+    """See the protocol `CompiledGrammar`."""
+
+    def __init__(self, backend: LLGuidanceBackend, source: str, raw: llguidance.LLMatcher, cap: NumberCap | None) -> None:
+        self.backend = backend
+        self.cap = cap
+        self._source = source
+        self._pristine: llguidance.LLMatcher | None = raw
+
+    @property
+    def memory_size_bytes(self) -> int:
+        # The library does not say; measured on schemas of 1 to 60 kB.
+        return _BASE_BYTES + _BYTES_PER_SOURCE_BYTE * len(self._source)
+
+    def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
+        return LLGuidanceMatcher(self, self.shared_raw(), frozenset(stop_token_ids))
+
+    def shared_raw(self) -> llguidance.LLMatcher:
+        """Make a matcher at the start that shares its automaton with the others."""
+        pristine = self._pristine
+        if pristine is None:
+            pristine = self._pristine = self.own_raw()
+        return pristine.deep_copy()
+
+    def own_raw(self) -> llguidance.LLMatcher:
+        """Make a matcher at the start with an automaton of its own; takes as long as a compile."""
+        return self.backend.new_raw(self._source)
+
+    def drop_shared(self) -> None:
+        """Let the shared automaton go, whose limits are used up."""
+        self._pristine = None
+
+
 class LLGuidanceMatcher:
     """See the protocol `Matcher`.
 
@@ -32,18 +70,13 @@ class LLGuidanceMatcher:
         raw: llguidance's matcher; for the backend's batched fill.
     """
 
-    def __init__(
-        self,
-        backend: LLGuidanceBackend,
-        pristine: llguidance.LLMatcher,
-        cap: NumberCap | None,
-        stop_token_ids: frozenset[int],
-    ) -> None:
-        self.backend = backend
-        self.raw = pristine.deep_copy()
-        self._pristine = pristine
-        self._cap = cap
+    def __init__(self, compiled: LLGuidanceCompiled, raw: llguidance.LLMatcher, stop_token_ids: frozenset[int]) -> None:
+        self.backend = compiled.backend
+        self.raw = raw
+        self._compiled = compiled
+        self._cap = compiled.cap
         self._stop_token_ids = stop_token_ids
+        self._owns_automaton = False
         self._token_ids: list[int] = []
         # Per step its text tokens (0 for a stop id), and where in a number the text stands after it.
         self._step_lengths: list[int] = []
@@ -88,8 +121,7 @@ class LLGuidanceMatcher:
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         words = np.zeros(bitmask_width(self.backend.vocabulary.vocab_size + 1), dtype=np.int32)
-        if self.can_move():
-            self.raw.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        self._compute(words)
         self.finish_row(words, bitmask.numpy()[row])
 
     def finish_row(self, words: npt.NDArray[np.int32], row: npt.NDArray[np.int32]) -> None:
@@ -97,7 +129,9 @@ class LLGuidanceMatcher:
 
         The end becomes the stop ids of this request.
         """
-        self._note_error()
+        if self._must_try_again():
+            self._compute(words)
+            self._must_try_again()
         row[:] = 0
         if self._error is not None:
             return
@@ -121,8 +155,8 @@ class LLGuidanceMatcher:
         return self._is_terminated
 
     def fork(self) -> Matcher:
-        twin = LLGuidanceMatcher(self.backend, self._pristine, self._cap, self._stop_token_ids)
-        twin.raw = self.raw.deep_copy()
+        twin = LLGuidanceMatcher(self._compiled, self.raw.deep_copy(), self._stop_token_ids)
+        twin._owns_automaton = self._owns_automaton
         twin._token_ids = self._token_ids.copy()
         twin._step_lengths = self._step_lengths.copy()
         twin._number_states = self._number_states.copy()
@@ -163,7 +197,9 @@ class LLGuidanceMatcher:
         if state is None:
             return False
         count = self.raw.try_consume_tokens(token_ids)
-        self._note_error()
+        if self._must_try_again():
+            count = self.raw.try_consume_tokens(token_ids)
+            self._must_try_again()
         if count < len(token_ids):
             if count and self._error is None:
                 self.raw.rollback(count)
@@ -173,18 +209,35 @@ class LLGuidanceMatcher:
         self._number_states.append(state)
         return True
 
-    def _note_error(self) -> None:
-        if self._error is None and self.raw.is_error():
-            reason = self.raw.get_error().partition("\n")[0]
-            if reason.startswith("NoExtension"):
-                # A state without a legal token is an error to llguidance; here it is an empty row.
-                return
+    def _compute(self, words: npt.NDArray[np.int32]) -> None:
+        words[:] = 0
+        if self.can_move():
+            self.raw.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+
+    def _must_try_again(self) -> bool:
+        """Look for an error of the last call; whether it was one of the shared automaton, so that the call is worth another try.
+
+        An error of an automaton of its own is the error of this sequence.
+        """
+        if self._error is not None or not self.raw.is_error():
+            return False
+        reason = self.raw.get_error().partition("\n")[0]
+        if reason.startswith("NoExtension"):
+            # A state without a legal token is an error to llguidance; here it is an empty row.
+            return False
+        if self._owns_automaton:
             self._error = GrammarLimitError(
                 f"the constraint is too complex for llguidance: {reason}", hint="simplify the constraint, or use xgrammar"
             )
+            return False
+        self._compiled.drop_shared()
+        self._make_anew()
+        return self._error is None
 
     def _make_anew(self) -> None:
-        self.raw = self._pristine.deep_copy()
+        """Come back to the tokens so far, with an automaton of its own."""
+        self.raw = self._compiled.own_raw()
+        self._owns_automaton = True
         self._error = None
         self.raw.try_consume_tokens(self._token_ids)
-        self._note_error()
+        self._must_try_again()
