@@ -7,15 +7,17 @@ token ids there is `ReasoningGate` (`gate.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 PromptState = Literal["ended", "open", "unknown"]
 """What the rendered prompt says of the thinking: over, under way, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
-    """What one piece of text added. Both can be set: the piece may hold the end marker. Markers are in neither."""
+class ReasoningDelta(NamedTuple):
+    """What one piece of text added. Both can be set: the piece may hold the end marker. Markers are in neither.
+
+    True if it has any text. A tuple, since one is made for every piece.
+    """
 
     reasoning: str = ""
     content: str = ""

@@ -14,6 +14,7 @@ from .errors import InvalidOptionError
 from .family import ReasoningFamily
 
 _PORTION_LEN = 4096
+_new_delta = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,9 @@ class BufferedParser(ABC):
         self._reasoning: list[str] = []  # of the delta that is being made
         self._content: list[str] = []
         self._finished = False
+        # While nothing is open but a marker that may begin: the characters that markers begin with, and what the text is.
+        self._heads: frozenset[str] | None = None
+        self._is_reasoning = False
         self._start(self._options)
 
     def fresh(self) -> Self:
@@ -96,18 +100,31 @@ class BufferedParser(ABC):
     def _start(self, options: ParserOptions) -> None:
         """Set the format's own state: nothing was seen yet."""
 
-    @abstractmethod
     def feed(self, text: str) -> ReasoningDelta:
         """Take the next piece of the output.
 
         Raises:
             InvalidOptionError: The parser is finished.
         """
+        if self._heads is not None and self._heads.isdisjoint(text):
+            # Nearly every piece: nothing is held back, and the piece has no character that a marker begins with.
+            return _new_delta(ReasoningDelta, (text, "") if self._is_reasoning else ("", text))
+        if self._finished:
+            raise InvalidOptionError("text", "the parser is finished; one parser serves one message")
+        if len(text) <= _PORTION_LEN:
+            self._work(text)
+        else:
+            # In portions: taking a marker out of the buffer copies the rest of it.
+            for start in range(0, len(text), _PORTION_LEN):
+                self._work(text[start : start + _PORTION_LEN])
+        self._heads = None if self._buffer else self._find_heads()
+        return self._take_delta()
 
     def finish(self) -> ReasoningDelta:
         """Say that the output is over and return what was held back. Further calls return an empty delta."""
         if not self._finished:
             self._finished = True
+            self._heads = None
             self._flush()
         return self._take_delta()
 
@@ -116,23 +133,21 @@ class BufferedParser(ABC):
         """Work on the buffer; True if something changed, so that the rest of the buffer wants another look."""
 
     @abstractmethod
+    def _find_heads(self) -> frozenset[str] | None:
+        """With an empty buffer: the characters that markers begin with, and `_is_reasoning`; None if more is open."""
+
+    @abstractmethod
     def _flush(self) -> None:
         """Decide what the rest of the buffer is, and what is held."""
 
-    def _drain(self, text: str) -> ReasoningDelta:
-        # In portions: taking a marker out of the buffer copies the rest of it.
-        for start in range(0, len(text), _PORTION_LEN):
-            self._buffer += text[start : start + _PORTION_LEN]
-            while self._step():
-                pass
-        return self._take_delta()
-
-    def _check_open(self) -> None:
-        if self._finished:
-            raise InvalidOptionError("text", "the parser is finished; one parser serves one message")
+    def _work(self, text: str) -> None:
+        self._buffer += text
+        while self._step():
+            pass
 
     def _take_delta(self) -> ReasoningDelta:
-        delta = ReasoningDelta("".join(self._reasoning), "".join(self._content))
+        reasoning = "".join(self._reasoning) if self._reasoning else ""
+        content = "".join(self._content) if self._content else ""
         self._reasoning.clear()
         self._content.clear()
-        return delta
+        return _new_delta(ReasoningDelta, (reasoning, content))

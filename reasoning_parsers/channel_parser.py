@@ -28,7 +28,6 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-from .base import ReasoningDelta
 from .buffered import BufferedParser, ParserOptions
 from .channels import Channels
 from .errors import MarkerError
@@ -86,22 +85,19 @@ class ChannelParser(BufferedParser):
         """Whether all text from here on is content; once finished, whether the answer was reached at all."""
         return self._phase is _Phase.ANSWER or self._phase is _Phase.CALL
 
-    def feed(self, text: str) -> ReasoningDelta:
-        """Take the next piece of the output.
-
-        Raises:
-            InvalidOptionError: The parser is finished.
-        """
-        if not self._buffer and not self._finished and text:
-            # Nearly every piece: nothing is held back, and the piece has no character that a marker begins with.
-            if self._phase is _Phase.REASONING:
-                if self._marks.heads.isdisjoint(text) and self._reasoning_text.is_open:
-                    return ReasoningDelta(text)
-            elif self._phase is _Phase.ANSWER:
-                if self._closers.heads.isdisjoint(text) and self._content_text.is_open and not self._tail:
-                    return ReasoningDelta("", text)
-        self._check_open()
-        return self._drain(text)
+    def _find_heads(self) -> frozenset[str] | None:
+        self._is_reasoning = self._phase is _Phase.REASONING
+        match self._phase:
+            case _Phase.REASONING | _Phase.PREAMBLE:
+                heads = self._marks.heads
+            case _Phase.ANSWER if not self._tail:
+                heads = self._closers.heads
+            case _Phase.CALL:
+                heads = frozenset()
+            case _:
+                return None
+        # A line break may be due before the text of a new message.
+        return heads if (self._reasoning_text if self._is_reasoning else self._content_text).is_open else None
 
     def _step(self) -> bool:
         match self._phase:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from .base import ReasoningDelta
 from .buffered import BufferedParser, ParserOptions
 from .marker_search import MarkerSearch
 
@@ -59,27 +58,17 @@ class DelimitedParser(BufferedParser):
         self._ends = MarkerSearch((*family.ends, *implicit_ends), suffix)
         # A tool call after a preamble leaves it open whether anything was thought: only real markers settle that.
         self._held_markers = MarkerSearch((*family.ends, *family.starts), suffix) if is_preamble else self._ends
-        self._heads = self._ends.heads
 
     @property
     def reasoning_ended(self) -> bool:
         """Whether all text from here on is content; once finished, whether the answer was reached at all."""
         return self._phase is _Phase.CONTENT
 
-    def feed(self, text: str) -> ReasoningDelta:
-        """Take the next piece of the output.
-
-        Raises:
-            InvalidOptionError: The parser is finished.
-        """
-        if not self._buffer and not self._finished:
-            # Nearly every piece: nothing is held back, and the piece has no character that a marker begins with.
-            if self._phase is _Phase.REASONING and self._heads.isdisjoint(text):
-                return ReasoningDelta(text)
-            if self._phase is _Phase.CONTENT:
-                return ReasoningDelta("", text)
-        self._check_open()
-        return self._drain(text)
+    def _find_heads(self) -> frozenset[str] | None:
+        self._is_reasoning = self._phase is _Phase.REASONING
+        if self._is_reasoning:
+            return self._ends.heads
+        return frozenset() if self._phase is _Phase.CONTENT else None
 
     def _flush(self) -> None:
         if self._phase is _Phase.HEAD:

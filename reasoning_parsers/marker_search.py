@@ -48,12 +48,13 @@ class MarkerSearch:
 
     def find(self, text: str) -> Found | None:
         """Return the marker that completes first, the longest of those that complete together; None if none is complete."""
-        found = [(index + len(marker), index, marker) for marker in self._markers if (index := text.find(marker)) >= 0]
-        found += [match for marker in self._suffixed if (match := marker.find(text)) is not None]
+        found = [(start + len(marker), start, marker) for marker in self._markers if (start := text.find(marker)) >= 0]
+        if self._suffixed:
+            found += [match for marker in self._suffixed if (match := marker.find(text)) is not None]
         if not found:
             return None
-        stop, index, marker = min(found)
-        return Found(index, stop, marker)
+        stop, start, marker = min(found)
+        return Found(start, stop, marker)
 
     def match(self, text: str) -> Found | None:
         """Return the longest marker that stands at the beginning of a text, None if there is none."""
@@ -69,12 +70,16 @@ class MarkerSearch:
 
     def tail_len(self, text: str) -> int:
         """Return the length of the longest tail of a text that is the beginning of a marker, 0 if there is none."""
-        longest = max((marker.tail_len(text) for marker in self._suffixed), default=0)
+        longest = max([marker.tail_len(text) for marker in self._suffixed]) if self._suffixed else 0
+        length = len(text)
         for marker in self._markers:
-            for length in range(min(len(marker) - 1, len(text)), longest, -1):
-                if text.endswith(marker[:length]):
-                    longest = length
+            # Where the marker may begin: not so early that it would be complete, nor so late that another tail is longer.
+            start = text.find(marker[0], max(0, length - len(marker) + 1), length - longest)
+            while start >= 0:
+                if marker.startswith(text[start:]):
+                    longest = length - start
                     break
+                start = text.find(marker[0], start + 1, length - longest)
         return longest
 
 
