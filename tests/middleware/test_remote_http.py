@@ -343,3 +343,32 @@ def test_reason_in_a_flat_error_body_is_shown_t23(server: FakeServer, client: Cl
     server.play(Reply(status=404, body=body))
     with pytest.raises(UnknownModelError, match="the reason"):
         client.generate(None, "hi")
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning"),
+    [
+        pytest.param("<|channel|>analysis<|message|>I think", "I think", id="thinking"),
+        pytest.param(
+            "<|channel|>analysis<|message|>I<|end|><|start|>assistant<|channel|>commentary<|message|>See.", "I", id="preamble"
+        ),
+    ],
+)
+@pytest.mark.parametrize("output_type", [Fit, str])
+def test_a21_channel_that_is_not_the_final_one_is_no_answer(
+    text: str, reasoning: str, output_type: Any, server: FakeServer
+) -> None:
+    server.play(*[text_reply(text[:20], text[20:])] * 3)
+    with connect(server, "openai/gpt-oss-20b") as client, pytest.raises(NoFinalAnswerError) as caught:
+        client.generate(output_type, "hi")
+    expected = f"{reasoning}\nSee." if output_type is Fit and "See." in text else reasoning
+    assert caught.value.reasoning == expected
+    assert caught.value.finish_reason == "stop"
+
+
+def test_final_channel_is_the_answer(server: FakeServer) -> None:
+    text = '<|channel|>analysis<|message|>r<|end|><|start|>assistant<|channel|>final<|message|>{"fit":1}<|return|>'
+    server.play(text_reply(*text))
+    with connect(server, "openai/gpt-oss-20b") as client:
+        result = client.generate(Fit, "hi")
+    assert (result.output, result.reasoning, result.content) == (Fit(fit=1), "r", '{"fit":1}')
