@@ -58,6 +58,7 @@ class EngineConfig:
         num_threads: Threads of torch's CPU kernels, set while a step runs and put back after it; None leaves torch's choice.
         max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
             verified in the same pass; they never change what comes out. 0 guesses none.
+        draft_model: A smaller model with the same tokenizer that guesses too, or None.
     """
 
     model: str
@@ -81,6 +82,7 @@ class EngineConfig:
     grammar_upgrade_after: int | None = 2
     num_threads: int | None = None
     max_draft_tokens: int = 12
+    draft_model: str | None = None
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -92,6 +94,8 @@ class EngineConfig:
                 f"max_num_batched_tokens must be more than max_num_seqs ({self.max_num_seqs}), not {self.max_num_batched_tokens}",
                 param="max_num_batched_tokens",
             )
+        if self.draft_model is not None and not self.max_draft_tokens:
+            raise InvalidRequestError("a draft model needs max_draft_tokens above 0", param="draft_model")
         if self.max_draft_tokens < 0:
             raise InvalidRequestError(f"max_draft_tokens must not be negative: {self.max_draft_tokens}", param="max_draft_tokens")
         if self.grammar_timeout_s <= 0:

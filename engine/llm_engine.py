@@ -34,6 +34,7 @@ from .scheduler import ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence, StopReason
 from .speculative import Drafter
+from .speculative.draft_model import DraftModel
 from .threads import torch_threads
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class LLMEngine:
             grammar_timeout_s=config.grammar_timeout_s,
             max_draft_tokens=config.max_draft_tokens,
         )
+        self._draft_model = DraftModel(config, self._loaded) if config.draft_model is not None else None
         self._metrics = MetricsRecorder(observer)
         self._sequences: dict[str, Sequence] = {}
         self._is_closed = False
@@ -228,6 +230,7 @@ class LLMEngine:
             that computes pieces of prompts only.
         """
         clock = StepClock()
+        self._run_ahead()
         step = self._scheduler.schedule()
         outputs = [self._retire(sequence) for sequence in step.failed]
         if not step.chunks:
@@ -387,6 +390,22 @@ class LLMEngine:
     def _room(self, params: SamplingParams, prompt_token_ids: SequenceOf[int]) -> int:
         """Tokens that a request may generate."""
         return min(params.max_tokens, self.max_model_len - len(prompt_token_ids))
+
+    def _run_ahead(self) -> None:
+        """Let the draft model guess for the sequences that decode."""
+        if self._draft_model is None:
+            return
+        self._draft_model.keep_only(self._sequences)
+        wanted = [sequence for sequence in self._scheduler.decoding if sequence.drafter is not None]
+        try:
+            guesses = self._draft_model.propose(wanted, self._scheduler.draft_limit)
+        except Exception:  # whatever a model raises; the answers do not depend on it
+            logger.exception("the draft model failed and is not asked any more")
+            self._draft_model = None
+            return
+        for sequence in wanted:
+            if sequence.drafter is not None:
+                sequence.drafter.suggest(guesses.get(sequence.request_id, ()))
 
     def _note_step(self, clock: StepClock, step: ScheduledStep, chosen: list[Chosen], outputs: list[RequestOutput]) -> None:
         self._metrics.note_step(

@@ -98,6 +98,16 @@ class Scheduler:
         """Sequences in the batch."""
         return len(self._running)
 
+    @property
+    def decoding(self) -> list[Sequence]:
+        """Sequences of the batch that get their next token in the next step."""
+        return [sequence for sequence in self._running if sequence.num_pending_tokens == 1]
+
+    @property
+    def draft_limit(self) -> int:
+        """Drafts that one sequence may have in the next step."""
+        return min(self._max_draft_tokens, DRAFTS_PER_STEP // max(1, len(self._running)))
+
     def check_room(self, grammar: GrammarSpec | None = None) -> None:
         """Say whether one more sequence may wait, and its grammar with it.
 
@@ -172,7 +182,7 @@ class Scheduler:
 
     def _draft(self, sequence: Sequence, spare: int) -> tuple[int, ...]:
         """Propose drafts within the budgets, and hold the blocks for them; nobody makes room for a guess."""
-        limit = min(self._max_draft_tokens, DRAFTS_PER_STEP // max(1, len(self._running)), spare)
+        limit = min(self.draft_limit, spare)
         try:
             drafts = sequence.propose_drafts(limit) if limit > 0 else ()
         except Exception:  # a backend's; the mask will meet it again, where it ends this request only

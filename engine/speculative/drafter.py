@@ -30,11 +30,16 @@ class Drafter:
         self._lookup_limit = MIN_LOOKUP * 2
         # Drafts of the last proposal that came from lookup: (first index, length) within it.
         self._lookups: list[tuple[int, int]] = []
+        self._suggested: list[int] = []
 
     def extend(self, token_ids: Sequence[int]) -> None:
         """Take tokens that were committed."""
         if self._use_lookup:
             self._index.extend(token_ids)
+
+    def suggest(self, token_ids: Sequence[int]) -> None:
+        """Take what a draft model expects next; counts for the next proposal only, where nothing is forced."""
+        self._suggested = list(token_ids)
 
     def propose(self, matcher: Matcher | None, limit: int) -> list[int]:
         """Give up to `limit` drafts for the tokens that come next.
@@ -44,11 +49,14 @@ class Drafter:
             limit: At least 0.
         """
         self._lookups = []
+        suggested, self._suggested = self._suggested, []
         if matcher is None:
-            return self._look_up([], limit)
+            return suggested[:limit] or self._look_up([], limit)
         drafts: list[int] = []
         while len(drafts) < limit and not matcher.is_terminated():
             more = matcher.forced_tokens()[: limit - len(drafts)]
+            if not more and suggested and not drafts:
+                more = suggested[: min(limit, matcher.validate_tokens(suggested))]
             if not more:
                 found = self._look_up(drafts, limit - len(drafts))
                 more = found[: matcher.validate_tokens(found)] if found else []

@@ -11,8 +11,17 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
 
-from engine import EngineConfig, GrammarSpec, LLMEngine, RequestOutput, SamplingParams
+from engine import (
+    EngineConfig,
+    GrammarSpec,
+    InvalidRequestError,
+    LLMEngine,
+    ModelLoadError,
+    RequestOutput,
+    SamplingParams,
+)
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.vocabulary import Vocabulary
 from engine.mask import Window, mask_logits
@@ -185,3 +194,51 @@ def test_lookup_length_follows_what_the_model_takes() -> None:
         lengths.append(len(drafts))
         drafter.learn(min(num_accepted, len(drafts)))
     assert lengths == [4, 8, 16, 16, 8, 4, 2]
+
+
+@pytest.fixture(scope="module")
+def other_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, pocket_tokenizer: Any) -> Path:
+    """The tiny model with its weights disturbed: often of the same opinion, not always."""
+    folder = tmp_path_factory.mktemp("other")
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.02)
+    model.save_pretrained(folder)
+    pocket_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"])
+def test_draft_model_changes_the_speed_only(
+    engines: tuple[LLMEngine, LLMEngine], tiny_model: Path, other_model: Path, options: dict[str, Any]
+) -> None:
+    params = SamplingParams(max_tokens=50, max_reasoning_tokens=20, **options)
+    for draft_model, least_share in ((tiny_model, 0.6), (other_model, 0.1)):
+        config = EngineConfig(model=str(tiny_model), max_num_seqs=8, max_draft_tokens=5, draft_model=str(draft_model))
+        engine = LLMEngine(config)
+        for is_constrained in (True, False):
+            plain = run(engines[0], params, is_constrained=is_constrained)
+            drafted = run(engine, params, is_constrained=is_constrained)
+            assert [output.token_ids for output in drafted] == [output.token_ids for output in plain]
+        totals = engine.totals()
+        if not options:
+            assert totals.num_accepted_draft_tokens > least_share * totals.num_draft_tokens
+        assert totals.num_free_blocks == totals.num_blocks
+        engine.step()
+        assert engine._draft_model is not None
+        assert engine._draft_model._kv_cache.num_free_blocks == engine._draft_model._kv_cache.num_blocks
+        engine.close()
+
+
+def test_draft_model_with_other_tokens_is_refused(tiny_model: Path, tmp_path: Path, pocket_tokenizer: Any) -> None:
+    LlamaForCausalLM.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    other = AutoTokenizer.from_pretrained(tiny_model)
+    other.add_tokens(["<one more>"])
+    other.save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="vocabulary"):
+        LLMEngine(EngineConfig(model=str(tiny_model), draft_model=str(tmp_path)))
+    with pytest.raises(InvalidRequestError) as caught:
+        EngineConfig(model=str(tiny_model), draft_model="x", max_draft_tokens=0)
+    assert caught.value.param == "draft_model"
