@@ -62,8 +62,8 @@ class KVCache(Protocol):
         """Begin to hold a sequence; sets `num_cached_tokens` to what the cache knows of it already."""
         ...
 
-    def reserve(self, sequence: CachedSequence, num_tokens: int) -> bool:
-        """Make room for the next `num_tokens` positions; False, with the state as before, if there is none."""
+    def reserve(self, sequence: CachedSequence, num_tokens: int, *, num_spared: int = 0) -> bool:
+        """Make room for the next `num_tokens` positions and spare `num_spared` blocks; False, and nothing done, if not."""
         ...
 
     def publish(self, sequence: CachedSequence) -> None:
@@ -148,10 +148,10 @@ class PagedKVCache:
         sequence.num_cached_tokens = len(known) * self.block_size
         self.num_prefix_hit_tokens += sequence.num_cached_tokens
 
-    def reserve(self, sequence: CachedSequence, num_tokens: int) -> bool:
+    def reserve(self, sequence: CachedSequence, num_tokens: int, *, num_spared: int = 0) -> bool:
         """Take the blocks that the next `num_tokens` positions need."""
         num_missing = self._num_blocks_for(sequence.num_cached_tokens + num_tokens) - len(sequence.blocks.block_ids)
-        if num_missing > self._pool.num_free:
+        if num_missing > 0 and num_missing + num_spared > self._pool.num_free:
             return False
         if num_missing > 0:
             sequence.blocks.block_ids += self._pool.take(num_missing)

@@ -73,6 +73,7 @@ class LLMEngine:
             self._kv_cache,
             self._grammars,
             max_num_seqs=config.max_num_seqs,
+            max_model_len=self._loaded.max_model_len,
             max_num_batched_tokens=config.max_num_batched_tokens,
             max_queue=config.max_queue,
             grammar_timeout_s=config.grammar_timeout_s,

@@ -57,6 +57,7 @@ class Scheduler:
         kv_cache: Holds the running sequences; one sequence of the model's full length fits.
         grammars: Compiles in the background.
         max_num_seqs: Sequences in one batch.
+        max_model_len: Tokens of one sequence, drafts included.
         max_num_batched_tokens: Budget of a step; more than `max_num_seqs`, so that every decoding sequence gets its token.
         max_queue: Sequences that may wait.
         grammar_timeout_s: A sequence whose grammar is not compiled by then fails.
@@ -69,6 +70,7 @@ class Scheduler:
         grammars: GrammarManager,
         *,
         max_num_seqs: int,
+        max_model_len: int,
         max_num_batched_tokens: int,
         max_queue: int,
         grammar_timeout_s: float,
@@ -77,6 +79,7 @@ class Scheduler:
         self._kv_cache = kv_cache
         self._grammars = grammars
         self._max_num_seqs = max_num_seqs
+        self._max_model_len = max_model_len
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_queue = max_queue
         self._grammar_timeout_s = grammar_timeout_s
@@ -182,14 +185,15 @@ class Scheduler:
 
     def _draft(self, sequence: Sequence, spare: int) -> tuple[int, ...]:
         """Propose drafts within the budgets, and hold the blocks for them; nobody makes room for a guess."""
-        limit = min(self.draft_limit, spare)
+        limit = min(self.draft_limit, spare, self._max_model_len - sequence.num_tokens)
         try:
             drafts = sequence.propose_drafts(limit) if limit > 0 else ()
         except Exception:  # a backend's; the mask will meet it again, where it ends this request only
             logger.exception("no drafts for request %s any more", sequence.request_id)
             sequence.drafter = None
             return ()
-        return drafts if drafts and self._kv_cache.reserve(sequence, 1 + len(drafts)) else ()
+        # Every other sequence may need one block for its next token.
+        return drafts if drafts and self._kv_cache.reserve(sequence, 1 + len(drafts), num_spared=len(self._running)) else ()
 
     def _schedule_waiting(self, chunks: dict[str, Chunk], *, may_start: bool) -> list[Sequence]:
         """Let sequences in, in order; those whose grammar compiles are skipped. Gives those whose grammar failed."""

@@ -28,8 +28,8 @@ SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=c++17", "-Wno-psabi", "-shared", "-fPIC")
 COMPILE_TIMEOUT_S = 120
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-MAX_QUERY_LEN = 8
-"""Sequences with more query tokens than this are prompts, for which PyTorch's blocked attention is better."""
+MAX_QUERY_LEN = 16
+"""Sequences with more query tokens than this are prompts, for which PyTorch's blocked attention is better; drafts stay below."""
 
 
 class NativeOps:
@@ -70,6 +70,7 @@ class NativeOps:
         width = max(len(ids) for ids in batch.block_ids)
         self._tables = torch.tensor([ids + [0] * (width - len(ids)) for ids in batch.block_ids], dtype=torch.int32)
         self._queries = torch.tensor([rows, sequences, lengths], dtype=torch.int32)
+        self._query_places = [line.data_ptr() for line in self._queries]
         self._long = batch.groups(min_query_len=MAX_QUERY_LEN + 1)
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
@@ -129,16 +130,13 @@ class NativeOps:
         assert pages.keys is not None
         assert pages.values is not None
         layout = self._layout
-        rows, sequences, lengths = self._queries
         self._attend(
             qkv.data_ptr(),
             pages.keys.data_ptr(),
             pages.values.data_ptr(),
             self._tables.data_ptr(),
-            rows.data_ptr(),
-            sequences.data_ptr(),
-            lengths.data_ptr(),
-            len(rows),
+            *self._query_places,
+            self._queries.shape[1],
             layer.window or 0,
             qkv.shape[1],
             layout.num_heads,
@@ -178,7 +176,7 @@ def load_library() -> ctypes.CDLL | None:
         return None
     try:
         return ctypes.CDLL(str(_build(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         logger.warning("the CPU kernels could not be compiled, PyTorch's operations are used instead: %s", _reason(error))
         return None
 

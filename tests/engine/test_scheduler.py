@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
 from engine import EngineConfig, GrammarSpec, InvalidRequestError, LLMEngine, RequestOutput, SamplingParams
+from engine.sequence import Sequence
 
 SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"]})
 
@@ -157,4 +160,56 @@ def test_random_arrivals_aborts_and_few_blocks_leak_nothing(tiny_model: Path, se
     for name, (prompt_ids, max_tokens) in asked.items():
         if name in finals:
             assert finals[name].token_ids == reference(model, prompt_ids, max_tokens)
+    engine.close()
+
+
+def test_drafts_stay_within_the_models_length(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions behind it have no rotation, no learned embedding, and perhaps no block."""
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), max_model_len=40))
+    real, last = engine._runner.run, list[int]()
+
+    def run(chunks: Any) -> torch.Tensor:
+        last.extend(chunk.sequence.num_cached_tokens + chunk.num_query_tokens for chunk in chunks)
+        return real(chunks)
+
+    monkeypatch.setattr(engine._runner, "run", run)
+    monkeypatch.setattr(Sequence, "propose_drafts", lambda self, limit: (7,) * limit)
+    prompts = [[1, 2, 3, 4] * 8, [7] * 30, [5, 6] * 14]
+    outputs = engine.generate(prompts, SamplingParams(max_tokens=100, ignore_eos=True))
+    assert all(output.error is None and output.stop_reason == "length" for output in outputs)
+    assert max(last) <= 40
+    engine.close()
+
+
+def test_drafts_take_no_block_from_a_token(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sequences that fit without guesses are not preempted for guesses."""
+    monkeypatch.setattr(Sequence, "propose_drafts", lambda self, limit: (7,) * limit)
+    engine = small_engine(tiny_model, num_blocks=30, max_num_seqs=3)
+    prompts = [[number] + [7] * 27 for number in range(3)]
+    outputs = engine.generate(prompts, SamplingParams(max_tokens=11, ignore_eos=True))
+    assert all(len(output.token_ids) == 11 for output in outputs)
+    assert engine._scheduler.num_preemptions == 0
+    engine.close()
+
+
+@pytest.mark.parametrize("state", ["waiting", "in-its-prompt", "decoding", "preempted"])
+def test_abort_at_any_state_gives_everything_back(tiny_model: Path, state: str) -> None:
+    engine = small_engine(tiny_model, num_blocks=24, max_num_seqs=2, max_num_batched_tokens=16)
+    engine.add_request("other", [1, 2, 3], SamplingParams(max_tokens=60, ignore_eos=True))
+    prompt_ids = {"in-its-prompt": [5] * 60, "preempted": [5] * 40}.get(state, [5] * 10)
+    engine.add_request("gone", prompt_ids, SamplingParams(max_tokens=50, ignore_eos=True), priority=1)
+    gone = engine._sequences["gone"]
+    arrived: dict[str, Callable[[], bool]] = {
+        "waiting": lambda: True,
+        "in-its-prompt": lambda: 0 < gone.num_cached_tokens < len(prompt_ids),
+        "decoding": lambda: len(gone.token_ids) > 3,
+        "preempted": lambda: engine._scheduler.num_preemptions > 0,
+    }
+    while not arrived[state]():
+        engine.step()
+    assert engine.abort("gone")
+    assert not engine.abort("gone")
+    assert gone.blocks.block_ids == []
+    assert len(run_to_end(engine)["other"].token_ids) == 60
+    assert engine._kv_cache.num_free_blocks == engine._kv_cache.num_blocks
     engine.close()
