@@ -12,6 +12,7 @@ Knows text only. The rules:
   it stands. Reading the call is no business of this package.
 - Text without a header is content where no message is open: at the head of the output, and after a message that was closed. At
   the head, *thinking expected but not begun* is as in `delimited.py`: text before the first header goes with the reasoning.
+- Where the prompt opened the thinking, the output may all the same begin with a header.
 - A message that is never closed is what its header says, but with *thinking switched off* thinking is content then, as in
   `delimited.py`.
 - A closer that only an answer has, where thinking was expected and had not begun, proves that the text before it was the answer.
@@ -60,12 +61,13 @@ class ChannelParser(BufferedParser):
             raise MarkerError(f"family {self.family.name!r} has no channels", family=self.family.name, field="channels")
         channels = self.family.channels
         thinking_enabled = options.thinking_enabled
-        self._is_expected = bool(thinking_enabled or (thinking_enabled is None and self.family.template_opens))
-        self._phase = _Phase.HEAD
+        is_expected = thinking_enabled or (thinking_enabled is None and self.family.template_opens)
         if options.prompt_state == "open":
-            self._phase = _Phase.HELD if thinking_enabled is False else _Phase.REASONING
-        elif options.prompt_state == "ended" and thinking_enabled is not False:
-            self._phase = _Phase.ANSWER
+            self._if_unlabelled = _Phase.HELD if thinking_enabled is False else _Phase.REASONING
+        else:
+            self._if_unlabelled = _Phase.HELD if is_expected else _Phase.ANSWER
+        is_over = options.prompt_state == "ended" and thinking_enabled is not False
+        self._phase = _Phase.ANSWER if is_over else _Phase.HEAD
         self._origin = self._phase  # where the header began
         self._reasoning_text = _Text(self._reasoning)
         self._content_text = _Text(self._content)
@@ -160,10 +162,12 @@ class ChannelParser(BufferedParser):
 
     def _begin_unlabelled(self, origin: _Phase) -> None:
         """Go on with text that has no header: in the message where it stands, if there is one."""
-        if origin is _Phase.HEAD and self._is_expected:
-            self._phase = _Phase.HELD
-        elif origin is _Phase.HEAD or origin is _Phase.BETWEEN:
+        if origin is _Phase.BETWEEN or (origin is _Phase.HEAD and self._if_unlabelled is _Phase.ANSWER):
             self._release_answer()
+        elif origin is _Phase.HEAD:
+            self._phase = self._if_unlabelled
+            if self._phase is _Phase.REASONING:
+                self._release(self._reasoning_text)
         else:
             self._phase = origin
 
@@ -210,10 +214,11 @@ class ChannelParser(BufferedParser):
 
     def _flush(self) -> None:
         phase = self._origin if self._phase is _Phase.HEADER else self._phase
-        if phase is _Phase.HEAD and self._inner.match(self._buffer) is not None:
-            phase = _Phase.REASONING  # a header that was cut off: whatever it was, there is no answer
-        elif phase is _Phase.BETWEEN:
+        if phase is _Phase.BETWEEN or (phase is _Phase.HEAD and self._inner.match(self._buffer) is not None):
             self._held.clear()
+            phase = _Phase.REASONING  # a header that was cut off: whatever it was, there is no answer
+        elif phase is _Phase.HEAD and self._if_unlabelled is _Phase.REASONING:
+            self._release(self._reasoning_text)
             phase = _Phase.REASONING
         elif phase is _Phase.HEAD or phase is _Phase.HELD:
             self._release_answer()

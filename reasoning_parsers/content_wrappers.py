@@ -87,7 +87,6 @@ class _Wrapper:
     def finish(self) -> str:
         if self._buffer or self._phase not in (_Phase.OPENED, _Phase.CLOSED):
             self._release()
-        self._pending.clear()
         self._out.append(self._buffer)
         self._buffer = ""
         return self._take()

@@ -117,8 +117,7 @@ def reference_split(  # noqa: C901 - the rules in one place, on purpose
         return answer(0)
 
     # `where`: due (head or between), or the kind of the message that is open, whose text begins at `begin`.
-    where = "reasoning" if prompt_state == "open" else "due"
-    is_held = prompt_state == "open" and is_off
+    where, is_held, is_open = "due", False, prompt_state == "open"
     is_head, at, begin, lead = True, 0, 0, ""
     while True:
         if where == "due":
@@ -128,6 +127,9 @@ def reference_split(  # noqa: C901 - the rules in one place, on purpose
                 at, is_head = body + len(closer), False
                 continue
             if body == len(text):
+                if is_head and is_open and not is_off:
+                    reasoning.message(text[at:])
+                    return result(False)
                 if is_head:
                     content.message(text[at:])
                 return result(is_head)
@@ -135,8 +137,9 @@ def reference_split(  # noqa: C901 - the rules in one place, on purpose
                 header = _header(channels, text, body)
                 if header is False:
                     if is_head and not text.startswith(_inner(channels), body):
-                        content.message(text[at:])
-                        return result(True)
+                        is_answer = is_off or not is_open
+                        (content if is_answer else reasoning).message(text[at:])
+                        return result(is_answer)
                     reasoning.parts[-1] += text[body:]
                     return result(False)
                 if header is not None:
@@ -145,9 +148,9 @@ def reference_split(  # noqa: C901 - the rules in one place, on purpose
                 reasoning.parts[-1] += text[body:]
                 return result(False)
             if where == "due":
-                if not (is_head and is_expected):
+                if not (is_head and (is_expected or is_open)):
                     return answer(at)
-                where, is_held, begin, at = "reasoning", True, at, body
+                where, is_held, begin, at = "reasoning", is_off or not is_open, at, body
                 if text.startswith(_due(channels), body):
                     at += len(next(mark for mark in sorted(_due(channels), key=len, reverse=True) if text.startswith(mark, body)))
                 continue

@@ -164,6 +164,10 @@ def test_call_is_content_as_it_stands_where_tools_are_offered() -> None:
         pytest.param("unknown", "answer", None, "answer", id="no-marker"),
         pytest.param("unknown", "a <|open|>b", None, "a <|open|>b", id="header-never-ends"),
         pytest.param("open", "x<|close|>response<|sep|>", "x", None, id="open-and-skipped-is-no-answer"),
+        pytest.param("open", "<|close|>think<|sep|>x", None, "x", id="open-and-closed-at-once"),
+        pytest.param("open", "", None, None, id="open-and-empty"),
+        pytest.param("open", " \n", " \n", None, id="open-and-white-space"),
+        pytest.param("open", "<|op", "<|op", None, id="open-and-part-of-a-marker"),
     ],
 )
 def test_split_where_the_template_opens(prompt_state: PromptState, text: str, reasoning: str | None, content: str | None) -> None:
@@ -210,6 +214,14 @@ def test_openers_that_are_plain_text_count_where_a_header_is_due(text: str, reas
     split = get_parser("muse").split(text)
     assert split == ReasoningSplit(reasoning, content)
     assert run_pieces(get_parser("muse"), list(text)) == split
+
+
+@pytest.mark.parametrize("lead", ["", " "])
+def test_output_may_begin_with_a_header_where_the_prompt_opened_the_thinking(lead: str) -> None:
+    for name, text in (("muse", "to=self<|message|>r<|eom|>to=user<|message|>x"), ("gpt_oss", f"{ANALYSIS}r<|end|>{FINAL}x")):
+        assert get_parser(name, prompt_state="open").split(lead + text) == ReasoningSplit("r", "x")
+        assert run_pieces(get_parser(name, prompt_state="open"), list(lead + text)) == ReasoningSplit("r", "x")
+    assert get_parser("muse", prompt_state="open").split("to=5") == ReasoningSplit("to=5", None)
 
 
 def test_typed_blocks_have_a_frame_with_a_name() -> None:

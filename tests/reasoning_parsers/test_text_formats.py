@@ -91,6 +91,7 @@ def test_label_after_the_start_marker_belongs_to_it(
         pytest.param("<response>a</respon", "a</respon", id="closing-text-cut-off"),
         pytest.param("<respon", "<respon", id="opening-text-cut-off"),
         pytest.param("<response>a</response>\n<0x", "a</response>\n<0x", id="line-break-cut-off"),
+        pytest.param("\n<response> <0x", " <0x", id="line-break-cut-off-at-the-head"),
         pytest.param(" ", " ", id="white-space"),
         pytest.param("<response>a < b</response>", "a < b", id="beginning-of-a-tag"),
     ],
