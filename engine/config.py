@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from reasoning_parsers import FamilyRegistry
+
 from .errors import InvalidRequestError
 from .grammar.compile_settings import CompileSettings
 from .grammar.disk_cache import default_folder
@@ -45,6 +47,7 @@ class EngineConfig:
         prefix_caching: Whether requests with the same beginning share its keys and values.
         max_queue: Requests that may wait (for a grammar or a batch slot) before new ones are refused as busy.
         family: Name of the reasoning family, `auto`, or `none` for a model that does not think.
+        families: The families to look in; None takes those that ship and those that are installed.
         grammar_workers: Grammars that compile at the same time; None takes half of the cores, as the scheduler needs its share.
         grammar_cache_bytes: Cap of the compiled-grammar cache in memory.
         grammar_timeout_s: A request whose grammar is not compiled by then fails, and the compile is stopped.
@@ -72,6 +75,7 @@ class EngineConfig:
     prefix_caching: bool = True
     max_queue: int = 256
     family: str = "auto"
+    families: FamilyRegistry | None = None
     grammar_workers: int | None = None
     grammar_cache_bytes: int = 512 * 2**20
     grammar_timeout_s: float = 60.0

@@ -58,7 +58,12 @@ class LLMEngine:
     def __init__(self, config: EngineConfig, *, observer: Observer | None = None) -> None:
         self.config = config
         self._loaded = load_model(config)
-        self._chat = ChatFormat(self._loaded.tokenizer, config.family)
+        self._chat = ChatFormat(
+            self._loaded.tokenizer,
+            config.family,
+            families=config.families,
+            model_config={"model_type": self._loaded.model.config.model_type, "_name_or_path": config.model},
+        )
         self._grammars = _make_grammars(config, self._loaded)
         self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,

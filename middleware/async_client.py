@@ -16,7 +16,7 @@ from .output_types import OutputType, check_messages
 from .result import Result
 from .settings import GenerateOptions, GenerationSettings
 from .upstreams.base import Upstream, UpstreamItem
-from .upstreams.factory import create_upstream
+from .upstreams.factory import Families, create_upstream
 from .upstreams.schema_modes import Strategy
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ class AsyncClient:
         api_key: str | None = None,
         timeout_s: float = 600.0,
         family: str = "auto",
+        families: Families = None,
         strategy: Strategy = "auto",
         engine_options: Mapping[str, Any] | None = None,
         upstream: Upstream | None = None,
@@ -48,7 +49,13 @@ class AsyncClient:
         self.model = model
         self.timeout_s = GenerationSettings(timeout_s=timeout_s).timeout_s or timeout_s
         self._upstream = upstream or create_upstream(
-            model, base_url=base_url, api_key=api_key, family=family, strategy=strategy, engine_options=engine_options
+            model,
+            base_url=base_url,
+            api_key=api_key,
+            family=family,
+            families=families,
+            strategy=strategy,
+            engine_options=engine_options,
         )
         self._is_closed = False
 

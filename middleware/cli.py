@@ -114,6 +114,21 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="which model (default: %(default)s)")
     parser.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for models that are not local")
+    _add_family(parser)
+
+
+def _add_family(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--family",
+        default="auto",
+        metavar="NAME",
+        help="reasoning family of the model; `none` for one that does not think (default: find out)",
+    )
+    _add_families(parser)
+
+
+def _add_families(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--families", type=Path, metavar="FILE", help="families of your own, a TOML or JSON file")
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -163,6 +178,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"a model to serve, under the name that clients use; may be repeated (default: {DEFAULT_MODEL})",
     )
     serve.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for models that are not local")
+    _add_family(serve)
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     serve.add_argument("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
     serve.add_argument(
@@ -180,6 +196,7 @@ def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     shape = parsers.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print a JSON array with all fields")
     shape.add_argument("--markdown", action="store_true", help="print the page docs/families.md")
+    _add_families(parsers)
 
 
 def _add_split(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -190,6 +207,7 @@ def _add_split(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     split.add_argument("--family", required=True, metavar="NAME", help="reasoning family; `thinkgate parsers` lists them")
+    _add_families(split)
     split.add_argument(
         "--prompt-state",
         choices=("ended", "open", "unknown"),
@@ -238,15 +256,22 @@ def _number(kind: type[N], text: str) -> N:
         raise argparse.ArgumentTypeError(f"invalid {kind.__name__} value: {text!r}") from None
 
 
-def _engine_options(model: str) -> dict[str, int] | None:
+def _client(arguments: argparse.Namespace) -> Client:
     # The pocket model is too small to gain from a second thread, and two that wait for each other crawl on busy cores.
-    return {"num_threads": 1} if model == DEFAULT_MODEL else None
+    options = {"num_threads": 1} if arguments.model == DEFAULT_MODEL else None
+    return Client(
+        arguments.model,
+        base_url=arguments.base_url,
+        family=arguments.family,
+        families=arguments.families,
+        engine_options=options,
+    )
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     from .commands import demo
 
-    with Client(arguments.model, base_url=arguments.base_url, engine_options=_engine_options(arguments.model)) as client:
+    with _client(arguments) as client:
         return demo.run(client, count=arguments.count, as_json=arguments.json)
 
 
@@ -257,7 +282,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     output_type = generate.load_output_type(arguments.schema) if arguments.schema else None
     names = ("max_tokens", "max_reasoning_tokens", "temperature", "seed", "thinking")
     options = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    with Client(arguments.model, base_url=arguments.base_url, engine_options=_engine_options(arguments.model)) as client:
+    with _client(arguments) as client:
         return generate.run(
             client, prompt, output_type=output_type, stream=arguments.stream, as_json_line=arguments.json, options=options
         )
@@ -271,6 +296,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         host=arguments.host,
         port=arguments.port,
         base_url=arguments.base_url,
+        family=arguments.family,
+        families=arguments.families,
         key_file=arguments.api_key_file,
         max_concurrency=arguments.max_concurrency,
         timeout_s=arguments.timeout_s,
@@ -281,7 +308,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _parsers(arguments: argparse.Namespace) -> int:
     from .commands import parsers
 
-    return parsers.run(as_json=arguments.json, as_markdown=arguments.markdown)
+    return parsers.run(as_json=arguments.json, as_markdown=arguments.markdown, families_file=arguments.families)
 
 
 def _split(arguments: argparse.Namespace) -> int:
@@ -289,6 +316,7 @@ def _split(arguments: argparse.Namespace) -> int:
 
     return split.run(
         family=arguments.family,
+        families_file=arguments.families,
         prompt_state=arguments.prompt_state,
         tools_offered=arguments.tools,
         effort=arguments.effort,

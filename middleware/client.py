@@ -19,7 +19,7 @@ from .output_types import OutputType, check_messages
 from .result import Result
 from .settings import GenerateOptions, GenerationSettings
 from .upstreams.base import Upstream
-from .upstreams.factory import create_upstream
+from .upstreams.factory import Families, create_upstream
 from .upstreams.schema_modes import Strategy
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class Client:
         api_key: str | None = None,
         timeout_s: float = 600.0,
         family: str = "auto",
+        families: Families = None,
         strategy: Strategy = "auto",
         engine_options: Mapping[str, Any] | None = None,
         upstream: Upstream | None = None,
@@ -52,6 +53,7 @@ class Client:
             api_key: Its key; None = from the environment, as litellm does.
             timeout_s: Most seconds for one call, all attempts together.
             family: Reasoning family of the model; `auto` = find out.
+            families: Families of your own: a TOML or JSON file, or a registry. None = those that ship or are installed.
             strategy: How the schema is asked for; `auto` = what the upstream can do.
             engine_options: Options of `engine.EngineConfig`, for local models.
             upstream: Ask this instead; see `middleware.testing`.
@@ -62,7 +64,13 @@ class Client:
         self.model = model
         self.timeout_s = GenerationSettings(timeout_s=timeout_s).timeout_s or timeout_s
         self._upstream = upstream or create_upstream(
-            model, base_url=base_url, api_key=api_key, family=family, strategy=strategy, engine_options=engine_options
+            model,
+            base_url=base_url,
+            api_key=api_key,
+            family=family,
+            families=families,
+            strategy=strategy,
+            engine_options=engine_options,
         )
         self._is_closed = False
 

@@ -94,8 +94,10 @@ def _add_model(row: ReasoningFamily, facts: TokenizerFacts, score: _Score) -> No
     elif names:
         score.add(-2, f"the model's type is {model_type}, which is {' or '.join(names)} as a rule")
     path = facts.model_config.get("_name_or_path")
-    if isinstance(path, str) and any(is_named(name, path) for name in (row.name, *row.aliases)):
-        score.add(2, f"the model is called {path}")
+    # Of a path the last part only: what the folders above are called says nothing.
+    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1] if isinstance(path, str) else ""
+    if any(is_named(alias, name) for alias in (row.name, *row.aliases)):
+        score.add(2, f"the model is called {name}")
 
 
 def _add_tokens(row: ReasoningFamily, facts: TokenizerFacts, score: _Score) -> None:

@@ -7,8 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
+from pathlib import Path
 
-from reasoning_parsers import ReasoningFamily, list_families
+from reasoning_parsers import ReasoningFamily, installed_registry
+
+from ..upstreams.factory import read_registry
 
 HEADINGS = ("name", "aliases", "markers", "switch (default)", "template opens", "first-hand", "source")
 
@@ -36,9 +39,14 @@ close a turn. Rows that say nothing more are left out.
 """
 
 
-def run(*, as_json: bool, as_markdown: bool) -> int:
-    """Print the families."""
-    families = sorted(list_families(), key=lambda family: family.name)
+def run(*, as_json: bool, as_markdown: bool, families_file: Path | None = None) -> int:
+    """Print the families, those of a file of one's own included.
+
+    Raises:
+        InvalidRequestError: The file cannot be used.
+    """
+    registry = read_registry(families_file) or installed_registry()
+    families = sorted(registry.list_families(), key=lambda family: family.name)
     if as_json:
         print(json.dumps([asdict(family) for family in families], ensure_ascii=False, indent=2))
     elif as_markdown:

@@ -24,6 +24,8 @@ class ServeOptions:
     port: int
     base_url: str | None = None
     upstream_key: str | None = None
+    family: str = "auto"
+    families: Path | None = None
     key_file: Path | None = None
     max_concurrency: int | None = None
     timeout_s: float | None = None
@@ -65,7 +67,13 @@ def run(options: ServeOptions) -> int:
     given = {"max_concurrency": options.max_concurrency, "timeout_s": options.timeout_s}
     limits = Limits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     keys = read_keys(options.key_file, os.environ)
-    models = open_models(options.models, base_url=options.base_url, upstream_key=options.upstream_key)
+    models = open_models(
+        options.models,
+        base_url=options.base_url,
+        upstream_key=options.upstream_key,
+        family=options.family,
+        families=options.families,
+    )
     listener = listen(options.host, options.port)
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host

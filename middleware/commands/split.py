@@ -7,11 +7,13 @@ import json
 import sys
 from collections.abc import Iterator
 from io import BufferedReader
+from pathlib import Path
 from typing import cast
 
-from reasoning_parsers import InvalidOptionError, PromptState, ReasoningParser, ReasoningParserError, get_parser
+from reasoning_parsers import InvalidOptionError, PromptState, ReasoningParser, ReasoningParserError, get_parser, installed_registry
 
 from ..errors import InvalidRequestError
+from ..upstreams.factory import read_registry
 
 
 def run(
@@ -22,6 +24,7 @@ def run(
     effort: str | None,
     as_json: bool,
     stream: int | None,
+    families_file: Path | None = None,
 ) -> int:
     """Split standard input and print both parts; exit code 0 even where one of them is empty.
 
@@ -33,13 +36,16 @@ def run(
         tools_offered: Whether the request offered tools, whose calls end the thinking.
         effort: The request's reasoning effort, where the markers depend on it; None takes any.
         as_json: Print one JSON object, or one for each delta.
+        families_file: Families of one's own, a TOML or JSON file.
         stream: Feed so many characters at a time and print each delta, one a line; None = the whole text at once.
 
     Raises:
-        InvalidRequestError: There is no such family or effort, or no input.
+        InvalidRequestError: There is no such family or effort, no input, or the file of families cannot be used.
     """
+    registry = read_registry(families_file) or installed_registry()
     try:
-        parser = get_parser(family, prompt_state=prompt_state, tools_offered=tools_offered, effort=effort)
+        row = registry.get_family(family)
+        parser = get_parser(row, prompt_state=prompt_state, tools_offered=tools_offered, effort=effort)
     except ReasoningParserError as error:
         param = error.param if isinstance(error, InvalidOptionError) else "family"
         raise InvalidRequestError(str(error), param=param, hint="`thinkgate parsers` lists the families") from error

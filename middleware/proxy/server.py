@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 
 import uvicorn
 
@@ -89,11 +90,18 @@ def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def open_models(specs: Iterable[str], *, base_url: str | None = None, upstream_key: str | None = None) -> list[ServedModel]:
+def open_models(
+    specs: Iterable[str],
+    *,
+    base_url: str | None = None,
+    upstream_key: str | None = None,
+    family: str = "auto",
+    families: Path | None = None,
+) -> list[ServedModel]:
     """Make the served models from `MODEL` or `NAME=MODEL` strings.
 
     Raises:
-        InvalidRequestError: A name is given twice, or a model is unknown.
+        InvalidRequestError: A name is given twice, a model or a family is unknown, or the file of families cannot be used.
     """
     models: dict[str, ServedModel] = {}
     for spec in specs:
@@ -104,6 +112,12 @@ def open_models(specs: Iterable[str], *, base_url: str | None = None, upstream_k
                 f"two models are called {name!r}", param="model", hint="give one another name: --model NAME=MODEL"
             )
         is_remote = not model.startswith("local/")
-        client = AsyncClient(model, base_url=base_url if is_remote else None, api_key=upstream_key if is_remote else None)
+        client = AsyncClient(
+            model,
+            base_url=base_url if is_remote else None,
+            api_key=upstream_key if is_remote else None,
+            family=family,
+            families=families,
+        )
         models[name] = ServedModel(name, model, client)
     return list(models.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from reasoning_parsers import ReasoningFamily, ReasoningParser, get_family, get_parser, list_families
+from reasoning_parsers import FamilyRegistry, ReasoningFamily, ReasoningParser, get_parser, installed_registry
 
 from .base import UpstreamDelta
 
@@ -16,7 +16,7 @@ from .base import UpstreamDelta
 _ANSWER_HEADS = ("{", "`")
 
 
-def find_family(model: str, family: str) -> ReasoningFamily | None:
+def find_family(model: str, family: str, families: FamilyRegistry | None = None) -> ReasoningFamily | None:
     """Return the row for `family`: `auto` looks for a family's name in the model's, `none` is None.
 
     Raises:
@@ -24,10 +24,11 @@ def find_family(model: str, family: str) -> ReasoningFamily | None:
     """
     if family == "none":
         return None
+    families = families or installed_registry()
     if family != "auto":
-        return get_family(family)
+        return families.get_family(family)
     # The names of the row that reads a tokenizer's template (`hf`) say nothing of a model.
-    rows = {name: row for row in list_families() if not row.reads_response_template for name in (row.name, *row.aliases)}
+    rows = {name: row for row in families.list_families() if not row.reads_response_template for name in (row.name, *row.aliases)}
     named = max((name for name in rows if _is_named(name, model)), key=len, default="qwen3")
     return rows[named]
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 from typing import Any
 
-from reasoning_parsers import ReasoningParserError
+from reasoning_parsers import FamilyRegistry, ReasoningParserError
 
 from ..errors import InvalidRequestError, UnknownModelError
 from .base import ChatRequest, UpstreamItem, UpstreamTraits
@@ -34,6 +34,7 @@ class RemoteUpstream:
         base_url: str | None = None,
         api_key: str | None = None,
         family: str = "auto",
+        families: FamilyRegistry | None = None,
         strategy: Strategy = "auto",
     ) -> None:
         """Look the family up.
@@ -42,7 +43,7 @@ class RemoteUpstream:
             InvalidRequestError: There is no such family.
         """
         try:
-            self._family = find_family(model, family)
+            self._family = find_family(model, family, families)
         except ReasoningParserError as error:
             raise InvalidRequestError(str(error), param="family") from error
         self._model = model
