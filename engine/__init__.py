@@ -25,6 +25,7 @@ from .errors import (
     UnsupportedGrammarError,
 )
 from .grammar import GrammarSpec, Whitespace
+from .inspection import Inspection, inspect_tokenizer
 from .llm_engine import LLMEngine
 from .model_loader import POCKET_MODEL, resolve_model
 from .sampling_params import SamplingParams
@@ -44,6 +45,7 @@ __all__ = [
     "GrammarError",
     "GrammarLimitError",
     "GrammarSpec",
+    "Inspection",
     "InvalidGrammarError",
     "InvalidRequestError",
     "LLMEngine",
@@ -56,5 +58,6 @@ __all__ = [
     "UnknownModelError",
     "UnsupportedGrammarError",
     "Whitespace",
+    "inspect_tokenizer",
     "resolve_model",
 ]

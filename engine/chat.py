@@ -63,6 +63,15 @@ class ChatFormat:
         self.family = None if self.detection is None else self.detection.family
         self.markers = None if self.family is None else _resolve_markers(tokenizer, self.family)
 
+    def log_detection(self) -> None:
+        """Log the family, and what is unsure about it as warnings."""
+        if self.detection is None:
+            return
+        for warning in self.detection.warnings:
+            logger.warning("%s", warning)
+        name = "none" if self.family is None else self.family.name
+        logger.info("reasoning family: %s (%s)", name, self.detection.confidence)
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -85,7 +94,7 @@ class ChatFormat:
         if not self.tokenizer.chat_template:
             raise InvalidRequestError("this model has no chat template", param="messages", hint="give token ids or text instead")
         if thinking is not None:
-            template_kwargs |= self._switch(thinking, template_kwargs)
+            template_kwargs |= self.switch(thinking, template_kwargs)
         try:
             token_ids: Any = self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
@@ -98,14 +107,20 @@ class ChatFormat:
             raise InvalidRequestError(f"the chat template refuses these messages: {error}", param="messages") from error
         return [int(token_id) for token_id in token_ids]
 
-    def _switch(self, thinking: bool, template_kwargs: Mapping[str, Any]) -> dict[str, bool | str]:
+    def switch(self, thinking: bool, template_kwargs: Mapping[str, Any] | None = None) -> dict[str, bool | str]:
+        """Give the template's variables that switch thinking on or off; none where it is on or off anyway.
+
+        Raises:
+            InvalidRequestError: The template has no such switch, or `template_kwargs` says the opposite.
+        """
         family = self.family
+        given = template_kwargs or {}
         if family is not None and family.thinking_switch is not None:
             value = family.switch_on if thinking else family.switch_off
             for name in (family.thinking_switch, *family.other_switches):
-                if name in template_kwargs and template_kwargs[name] != value:
+                if name in given and given[name] != value:
                     raise InvalidRequestError(
-                        f"thinking={thinking} contradicts {name}={template_kwargs[name]!r}",
+                        f"thinking={thinking} contradicts {name}={given[name]!r}",
                         param="thinking",
                         hint=f"give one of them; thinking={thinking} stands for {name}={value!r} in this model",
                     )
@@ -151,9 +166,6 @@ def _find_family(
             found = teach_family(registry.get_family(name), facts)
     except ReasoningParserError as error:
         raise InvalidRequestError(str(error), param="family") from error
-    for warning in found.warnings:
-        logger.warning("%s", warning)
-    logger.info("reasoning family: %s (%s)", "none" if found.family is None else found.family.name, found.confidence)
     return found
 
 

@@ -64,6 +64,7 @@ class LLMEngine:
             families=config.families,
             model_config={"model_type": self._loaded.model.config.model_type, "_name_or_path": config.model},
         )
+        self._chat.log_detection()
         self._grammars = _make_grammars(config, self._loaded)
         self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,

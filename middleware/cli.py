@@ -34,6 +34,7 @@ try it:
   thinkgate generate --schema order.json --stream < order.txt
   thinkgate serve --port 8000                     OpenAI-compatible server; point any OpenAI client at it
   thinkgate parsers                               the reasoning families: names, markers, switches
+  thinkgate inspect pocket-r1                     which family a model is of, and where its answer begins to be constrained
 
 models:
   {DEFAULT_MODEL}             ships with the package
@@ -74,6 +75,19 @@ examples:
 """
 
 
+_INSPECT_EPILOG = """\
+Says which reasoning family was found and why, which variable of the chat template switches the thinking, the markers' token ids,
+and what a prompt looks like with thinking on and off. No weights are loaded. The first part of a remote model's name is a
+provider that litellm knows (openai/..., hosted_vllm/...); anything else is a name, folder, file or hub id.
+
+examples:
+  thinkgate inspect pocket-r1
+  thinkgate inspect ./my-model --families families.toml
+  thinkgate inspect Qwen/Qwen3-8B --json | jq .detection.family.name
+  thinkgate inspect hosted_vllm/qwen3 --base-url http://localhost:8001/v1
+"""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     arguments = build_parser().parse_args(argv)
@@ -107,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_serve(commands)
     _add_parsers(commands)
+    _add_inspect(commands)
     _add_split(commands)
     return parser
 
@@ -197,6 +212,19 @@ def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     shape.add_argument("--json", action="store_true", help="print a JSON array with all fields")
     shape.add_argument("--markdown", action="store_true", help="print the page docs/families.md")
     _add_families(parsers)
+
+
+def _add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    inspect = commands.add_parser(
+        "inspect",
+        help="show which reasoning family a model is of, why, and where the gate would open",
+        epilog=_INSPECT_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inspect.add_argument("model", metavar="MODEL", help="pocket-r1, a folder, a tokenizer.json, a hub id, or a remote model")
+    inspect.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for a remote model")
+    _add_family(inspect)
+    inspect.add_argument("--json", action="store_true", help="print one JSON object with everything that was found")
 
 
 def _add_split(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -311,6 +339,18 @@ def _parsers(arguments: argparse.Namespace) -> int:
     return parsers.run(as_json=arguments.json, as_markdown=arguments.markdown, families_file=arguments.families)
 
 
+def _inspect(arguments: argparse.Namespace) -> int:
+    from .commands import inspect
+
+    return inspect.run(
+        arguments.model,
+        family=arguments.family,
+        families_file=arguments.families,
+        base_url=arguments.base_url,
+        as_json=arguments.json,
+    )
+
+
 def _split(arguments: argparse.Namespace) -> int:
     from .commands import split
 
@@ -325,7 +365,7 @@ def _split(arguments: argparse.Namespace) -> int:
     )
 
 
-_COMMANDS = {"demo": _demo, "generate": _generate, "serve": _serve, "parsers": _parsers, "split": _split}
+_COMMANDS = {"demo": _demo, "generate": _generate, "serve": _serve, "parsers": _parsers, "inspect": _inspect, "split": _split}
 
 
 def _print_error(error: MiddlewareError) -> None:

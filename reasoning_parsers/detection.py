@@ -17,7 +17,7 @@ from typing import Literal
 from .base import PromptState
 from .default_registry import list_families
 from .family import ReasoningFamily
-from .family_fit import Fit, fit_family, found_tokens
+from .family_fit import Fit, fit_family, found_tokens, learn_row
 from .shipped_markers import read_response_template
 from .template_knowledge import TemplateKnowledge
 from .template_switches import Switch
@@ -87,7 +87,8 @@ def teach_family(family: ReasoningFamily, facts: TokenizerFacts) -> Detection:
     if fit is None:
         markers = f"{family.start!r} and {family.end!r}"
         warning = f"neither the vocabulary nor the chat template has the markers {markers} of {family.name}"
-        return Detection(family=family, confidence="certain", warnings=(*template.warnings, warning))
+        learned = learn_row(family, template)
+        return Detection(family=learned, confidence="certain", warnings=(*template.warnings, warning))
     return _describe(fit, "certain", template, template.warnings, ())
 
 

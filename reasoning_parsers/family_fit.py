@@ -61,7 +61,8 @@ def fit_family(family: ReasoningFamily, facts: TokenizerFacts, template: Templat
     score.add(start[0] + end[0], f"markers: {start[1]}, {end[1]}")
     _add_model(row, facts, score)
     _add_tokens(row, facts, score)
-    learned = _add_template(row, template, score)
+    learned = learn_row(row, template)
+    _add_template(row, learned, template, score)
     return Fit(family, learned, score.value, tuple(score.reasons), score.is_complete)
 
 
@@ -113,32 +114,49 @@ def _add_tokens(row: ReasoningFamily, facts: TokenizerFacts, score: _Score) -> N
         score.add(len(ends) / len(row.implicit_ends), f"tool openers: {_list(ends)}")
 
 
-def _add_template(row: ReasoningFamily, template: TemplateKnowledge, score: _Score) -> ReasoningFamily:
-    """Compare the row with the template, and give the row that the template stands for."""
+def learn_row(row: ReasoningFamily, template: TemplateKnowledge) -> ReasoningFamily:
+    """Give the row with the switches and defaults of the template; the row itself where there is no template to ask."""
     if not template.is_readable:
-        score.add(0, "there is no chat template to look at" if not template.source else "")
         return row
     knowledge = template.ask(row.starts, row.ends)
-    by_name = {switch.name: switch for switch in knowledge.switches}
-    wanted = [name for name in (row.thinking_switch, *row.other_switches) if name is not None]
-    switch = next((by_name[name] for name in wanted if name in by_name), None) or next(iter(by_name.values()), None)
-    if switch is None:
-        score.add(0.5 if not wanted else -0.5, "the chat template has no switch for the thinking")
-    else:
-        values = f"{switch.on!r}, {switch.off!r}; {'on' if switch.default else 'off'} by default"
-        score.add(1 if switch.name in wanted else -0.5, f"{switch.name} switches the thinking: {values}")
+    switch = _pick_switch(row, knowledge.switches)
     opens = row.template_opens if knowledge.prompt_state is None else knowledge.prompt_state == "open"
-    score.add(0.25 if opens == row.template_opens else 0, "the prompt opens the thinking" if opens else "")
-    alike = [other.name for other in by_name.values() if switch is not None and _is_like(other, switch)]
+    if switch is None:
+        return dataclasses.replace(
+            row, template_opens=opens, thinking_switch=None, other_switches=(), switch_on=True, switch_off=False
+        )
     return dataclasses.replace(
         row,
         template_opens=opens,
-        thinking_switch=None if switch is None else switch.name,
-        other_switches=tuple(alike),
-        switch_on=True if switch is None else switch.on,
-        switch_off=False if switch is None else switch.off,
-        thinking_default=row.thinking_default if switch is None else switch.default,
+        thinking_switch=switch.name,
+        other_switches=tuple(other.name for other in knowledge.switches if _is_like(other, switch)),
+        switch_on=switch.on,
+        switch_off=switch.off,
+        thinking_default=switch.default,
     )
+
+
+def _add_template(row: ReasoningFamily, learned: ReasoningFamily, template: TemplateKnowledge, score: _Score) -> None:
+    if not template.source:
+        score.add(0, "there is no chat template to look at")
+    if not template.is_readable:
+        return
+    wanted = (row.thinking_switch, *row.other_switches)
+    if learned.thinking_switch is None:
+        score.add(0.5 if row.thinking_switch is None else -0.5, "the chat template has no switch for the thinking")
+    else:
+        values = f"{learned.switch_on!r}, {learned.switch_off!r}; {'on' if learned.thinking_default else 'off'} by default"
+        is_wanted = learned.thinking_switch in wanted
+        score.add(1 if is_wanted else -0.5, f"{learned.thinking_switch} switches the thinking: {values}")
+    reason = "the prompt opens the thinking" if learned.template_opens else ""
+    score.add(0.25 if learned.template_opens == row.template_opens else 0, reason)
+
+
+def _pick_switch(row: ReasoningFamily, switches: tuple[Switch, ...]) -> Switch | None:
+    """The switch that the row names, else the first that the template has."""
+    by_name = {switch.name: switch for switch in switches}
+    wanted = (row.thinking_switch, *row.other_switches)
+    return next((by_name[name] for name in wanted if name in by_name), next(iter(switches), None))
 
 
 def _is_like(other: Switch, switch: Switch) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
@@ -22,6 +23,7 @@ from .local_errors import translate_engine_error
 
 if TYPE_CHECKING:
     from engine import AsyncLLMEngine, RequestOutput, RequestStream
+    from reasoning_parsers import FamilyRegistry
 
 _EXTRA = "pip install 'thinkgate[engine]'"
 # One model at a time in the whole process: transformers switches torch's default device while it builds one, and a model built by
@@ -173,6 +175,20 @@ def _translated() -> Iterator[None]:
         raise
     except Exception as error:
         raise translate_engine_error(error) from error
+
+
+def inspect_local(name: str, *, family: str, families: FamilyRegistry | None) -> dict[str, Any]:
+    """Look at a tokenizer: the fields of `engine.Inspection`, as plain data.
+
+    Raises:
+        MissingExtraError: transformers or another part of the engine is not installed.
+        UnknownModelError: There is no such model.
+        UpstreamUnavailableError: Its tokenizer cannot be loaded, or has not the markers of the family.
+        InvalidRequestError: There is no such family.
+    """
+    with _translated():
+        inspection = _import_engine().inspect_tokenizer(name, family=family, families=families)
+    return asdict(inspection)
 
 
 class _Deadline:

@@ -9,9 +9,10 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
+from dataclasses import dataclass
 from typing import Any
 
-from reasoning_parsers import FamilyRegistry, ReasoningParserError
+from reasoning_parsers import FamilyRegistry, ReasoningFamily, ReasoningParserError
 
 from ..errors import InvalidRequestError, UnknownModelError
 from .base import ChatRequest, UpstreamItem, UpstreamTraits
@@ -22,6 +23,27 @@ from .schema_modes import CapabilityMemory, SchemaMode, Strategy
 
 _SELF_HOSTED = frozenset({"hosted_vllm", "vllm", "custom_openai", "lm_studio", "llamafile", "openai_like", "xinference"})
 _ANTHROPIC_LIKE = frozenset({"anthropic", "bedrock", "vertex_ai", "gemini"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFacts:
+    """What is known of a remote model by its name.
+
+    Attributes:
+        provider: litellm's name of the provider.
+        family: Reasoning family whose markers are looked for where the server does not separate the thinking itself.
+        schema_mode: How a schema is asked for first.
+        fallbacks: How it is asked for where the server refuses that.
+        thinking_control: How thinking is switched: a variable of the chat template, an effort, or not at all.
+        budget_control: How `max_reasoning_tokens` reaches the server.
+    """
+
+    provider: str
+    family: ReasoningFamily | None
+    schema_mode: SchemaMode
+    fallbacks: tuple[SchemaMode, ...]
+    thinking_control: ThinkingControl
+    budget_control: BudgetControl
 
 
 class RemoteUpstream:
@@ -100,6 +122,22 @@ class RemoteUpstream:
 
     def close(self) -> None:
         """Nothing is held: connections belong to litellm."""
+
+    def describe(self) -> RemoteFacts:
+        """Tell what is known of the model before the server is asked anything.
+
+        Raises:
+            UnknownModelError: litellm knows no such provider.
+        """
+        target, memory = self._prepare()
+        return RemoteFacts(
+            provider=self._find_provider(load_litellm()),
+            family=self._family,
+            schema_mode=memory.asks()[0].mode,
+            fallbacks=tuple(ask.mode for ask in memory.asks()[1:]),
+            thinking_control=target.thinking_control,
+            budget_control=target.budget_control,
+        )
 
     def _call(self, request: ChatRequest) -> RemoteCall:
         return RemoteCall(request, *self._prepare())

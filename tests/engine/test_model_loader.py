@@ -301,7 +301,9 @@ def test_contradictory_switches_are_refused(pocket_tokenizer: Any, thinking: boo
 
 def test_guess_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = word_tokenizer("<think>", "</think>", template="{{ messages[0].content }}")
-    assert ChatFormat(tokenizer).family is not None
+    chat = ChatFormat(tokenizer)
+    chat.log_detection()
+    assert chat.family is not None
     assert "the chat template never mentions it, so the model may not think at all" in caplog.text
 
 

@@ -235,7 +235,8 @@ def test_named_family_learns_the_switch() -> None:
 
 def test_named_family_without_markers_here_is_said() -> None:
     found = teach_family(get_family("mistral"), BY_NAME["no thinking"].facts())
-    assert found.family == get_family("mistral")
+    assert found.family is not None
+    assert (found.family.name, found.family.start) == ("mistral", "[THINK]")
     assert "neither the vocabulary nor the chat template has the markers '[THINK]' and '[/THINK]'" in found.warnings[0]
 
 
