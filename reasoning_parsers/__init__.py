@@ -25,6 +25,7 @@ from .errors import (
 from .exits import Content
 from .factory import get_parser
 from .family import ReasoningFamily
+from .family_fit import is_named
 from .family_sources import ENTRY_POINT_GROUP, PlacedFamily, build_registry, read_entry_points, read_families
 from .gate import Bounds, OnUnknown, ReasoningGate
 from .markers import TokenMarkers
@@ -73,6 +74,7 @@ __all__ = [
     "get_family",
     "get_parser",
     "installed_registry",
+    "is_named",
     "list_families",
     "load_registry",
     "read_entry_points",

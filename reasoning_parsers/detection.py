@@ -27,7 +27,7 @@ Confidence = Literal["certain", "likely", "guess"]
 """`certain`: all that was found says so, and no row that acts otherwise comes near. `likely`: the best fit, but something is
 missing. `guess`: another row fits as well, or little was found; `Detection.warnings` says what to do."""
 
-_CHOOSE = "name the family yourself (family=..., or --family), or write a row for the model (docs/families.md)"
+_CHOOSE = "name the family yourself (family=..., or --family), or write a row for the model (docs/own_families.md)"
 _NUM_NAMES = 3
 _CLOSE = 0.5
 """Scores that are nearer than this are a tie."""
@@ -164,7 +164,7 @@ def _nothing_fits(facts: TokenizerFacts, template: TemplateKnowledge, warnings: 
         start, end = block
         warning = (
             f"the chat template opens {start} and no family has that marker, so this model counts as one that does not think; "
-            f"write a row with start = {start!r} and end = {end!r} into a file and give it with --families (docs/families.md)"
+            f"write a row with start = {start!r} and end = {end!r} into a file and give it with --families (docs/own_families.md)"
         )
         return Detection(family=None, confidence="guess", warnings=(*warnings, warning))
     tokens = sorted(token for token in facts.added_tokens if _LOOKS_LIKE_THINKING.search(token))

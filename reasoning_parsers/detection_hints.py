@@ -23,7 +23,7 @@ FAMILIES_BY_MODEL_TYPE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gemma4_text": ("gemma4",),
         "glm4_moe": ("glm45",),
         "glm4v_moe": ("glm45",),
-        "gpt_oss": ("openai_gptoss",),
+        "gpt_oss": ("gpt_oss",),
         "granitemoehybrid": ("granite_thinking_parser",),
         "hunyuan_v1_dense": ("hunyuan_a13b",),
         "hunyuan_v1_moe": ("hunyuan_a13b",),

@@ -49,6 +49,9 @@ class _Score:
 
 def fit_family(family: ReasoningFamily, facts: TokenizerFacts, template: TemplateKnowledge) -> Fit | None:
     """Say how well a row fits; None if its markers are neither in the vocabulary nor in the chat template."""
+    if family.reads_response_template:
+        # Its markers are those of the tokenizer's response template, which is read by itself.
+        return None
     try:
         row = family.for_vocabulary(facts.added_tokens)
     except MarkerError:
@@ -109,6 +112,11 @@ def _add_tokens(row: ReasoningFamily, facts: TokenizerFacts, score: _Score) -> N
         score.add(min(len(turns), 2) + share / 2 + len(turns) / 100, f"turns: {_list(turns)}")
     elif row.turn_boundaries:
         score.add(-1, f"none of its turn tokens is here: {_list(row.turn_boundaries)}")
+    if row.channels is not None:
+        texts = (*row.channels.openers, row.channels.header_end, *row.channels.closers)
+        found = found_tokens(filter(None, texts), facts)
+        share = len(found) / len(texts)
+        score.add(2 * share if share > 0.5 else -1, f"tokens of its messages: {_list(found) or 'none'}")
     ends = found_tokens(row.implicit_ends, facts)
     if ends:
         score.add(len(ends) / len(row.implicit_ends), f"tool openers: {_list(ends)}")

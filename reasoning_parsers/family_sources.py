@@ -1,6 +1,6 @@
 """Families of your own: rows in a TOML or JSON file, and rows that installed distributions bring as entry points.
 
-A file holds tables `family` whose keys are the fields of `ReasoningFamily`; docs/families.md shows one. An entry point of the
+A file holds tables `family` whose keys are the fields of `ReasoningFamily`; docs/own_families.md shows one. An entry point of the
 group `thinkgate.reasoning_families` is a row, an iterable of rows, or a function that gives them. Every error names the place.
 """
 

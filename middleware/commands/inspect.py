@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reasoning_parsers import FamilyRegistry
+from reasoning_parsers import FamilyRegistry, is_named
 
 from ..errors import UnknownModelError
 from ..upstreams.factory import LOCAL_PREFIX, read_registry
@@ -67,7 +67,9 @@ def _describe_remote(name: str, base_url: str | None, family: str, registry: Fam
     from ..upstreams.remote import RemoteUpstream
 
     facts = RemoteUpstream(name, base_url=base_url, family=family, families=registry).describe()
-    return {"model": name, "remote": True, **asdict(facts)}
+    row = facts.family
+    is_named_so = row is not None and any(is_named(alias, name) for alias in (row.name, *row.aliases))
+    return {"model": name, "remote": True, "asked_for": family, "name_tells_family": is_named_so, **asdict(facts)}
 
 
 def _describe_local(name: str, family: str, registry: FamilyRegistry | None) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def _describe_local(name: str, family: str, registry: FamilyRegistry | None) -> 
 def _remote_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     family = facts["family"]
     yield from _field("model", f"{facts['model']}, behind {facts['provider']}; nothing was asked of the server")
-    yield from _field("family", "none" if family is None else family["name"])
+    yield from _field("family", _remote_family(facts))
     if family is not None:
         markers = f"{family['start']} ... {family['end']}"
         yield from _field("thinking", f"taken from the server's own field; where there is none, from {markers} in the text")
@@ -94,7 +96,20 @@ def _remote_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from _field(
         "guarantee", "the answer is validated here, whatever the server does, and asked for again if it is not valid"
     )
-    yield from _field("to see more", f"of a model whose files are here or on the hub: thinkgate inspect local/{facts['model']}")
+    yield from _field("to see more", "give the folder or hub id of the model's files: thinkgate inspect local/<folder or hub id>")
+
+
+def _remote_family(facts: Mapping[str, Any]) -> str:
+    if facts["family"] is None:
+        return "none, as you said"
+    name = facts["family"]["name"]
+    if facts["asked_for"] != "auto":
+        return f"{name}, as you said"
+    return (
+        f"{name}, by the model's name"
+        if facts["name_tells_family"]
+        else f"the name tells nothing, so {name}'s markers are looked for"
+    )
 
 
 _CONTROLS = {

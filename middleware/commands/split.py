@@ -10,7 +10,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from reasoning_parsers import InvalidOptionError, PromptState, ReasoningParser, ReasoningParserError, get_parser, installed_registry
+from reasoning_parsers import (
+    InvalidOptionError,
+    PromptState,
+    ReasoningParser,
+    ReasoningParserError,
+    get_parser,
+    installed_registry,
+)
 
 from ..errors import InvalidRequestError
 from ..upstreams.factory import read_registry

@@ -6,9 +6,7 @@ model's family.
 
 from __future__ import annotations
 
-import re
-
-from reasoning_parsers import FamilyRegistry, ReasoningFamily, ReasoningParser, get_parser, installed_registry
+from reasoning_parsers import FamilyRegistry, ReasoningFamily, ReasoningParser, get_parser, installed_registry, is_named
 
 from .base import UpstreamDelta
 
@@ -29,19 +27,8 @@ def find_family(model: str, family: str, families: FamilyRegistry | None = None)
         return families.get_family(family)
     # The names of the row that reads a tokenizer's template (`hf`) say nothing of a model.
     rows = {name: row for row in families.list_families() if not row.reads_response_template for name in (row.name, *row.aliases)}
-    named = max((name for name in rows if _is_named(name, model)), key=len, default="qwen3")
+    named = max((name for name in rows if is_named(name, model)), key=len, default="qwen3")
     return rows[named]
-
-
-def _is_named(name: str, model: str) -> bool:
-    """Whether the parts of a model's name hold a family's: `GLM-4.5-Air` holds `glm45`; `akimichi` does not hold `kimi`.
-
-    Letters and digits are parts of their own where the name ends: `qwen3vl` holds `qwen3`, and `dotsocr` not `dots`.
-    """
-    letters = [character for character in name.lower() if character.isalnum()]
-    same_kind = r"\d" if letters[-1].isdigit() else r"[^\W\d_]"
-    spelled = r"[\W_]*".join(letters)
-    return re.search(rf"(?<![^\W_]){spelled}(?!{same_kind})", model.lower()) is not None
 
 
 class ContentSplitter:

@@ -111,7 +111,7 @@ CASES = (
         tokens=(*DEEPSEEK, *THINK),
         switches=(Switch("thinking", True, False, False), Switch("enable_thinking", True, False, False)),
         prompt_state="ended",
-        family="deepseek_r1",
+        family="deepseek_v3",
     ),
     TemplateCase(
         name="deepseek v3.2: markers in variables",

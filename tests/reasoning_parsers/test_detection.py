@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reasoning_parsers import ReasoningFamily, Switch, TokenizerFacts, detect_family, get_family, teach_family
+from reasoning_parsers.detection_hints import FAMILIES_BY_MODEL_TYPE
 from tests.reasoning_parsers.chat_templates import CASES, CHATML, DEEPSEEK, THINK, TemplateCase, make_facts
 
 BY_NAME = {case.name: case for case in CASES}
@@ -307,3 +308,24 @@ def test_response_template_that_says_nothing(template: Any, said: str | None) ->
     assert found.family is None
     assert len(found.warnings) == (said is not None)
     assert said is None or said in found.warnings[0]
+
+
+def test_every_hint_names_a_row() -> None:
+    for names in FAMILIES_BY_MODEL_TYPE.values():
+        for name in names:
+            assert get_family(name).name == name
+
+
+def test_messages_are_told_by_their_own_tokens() -> None:
+    harmony = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
+    found = detect_family(TokenizerFacts(added_tokens={token: index for index, token in enumerate(harmony)}))
+    assert found.family is not None
+    assert (found.family.name, found.confidence) == ("gpt_oss", "likely")
+    muse = ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")
+    found = detect_family(TokenizerFacts(added_tokens={token: index for index, token in enumerate(muse)}))
+    assert found.family is not None
+    assert found.family.name == "muse"
+
+
+def test_row_that_stands_for_response_templates_is_never_guessed() -> None:
+    assert detect_family(BY_NAME["qwen3: off is asked for by name"].facts(), [get_family("response_template")]).family is None
