@@ -15,17 +15,15 @@ from reasoning_parsers import (
     ReasoningFamily,
     ReasoningParserError,
     TokenizerFacts,
-    TokenMarkers,
     detect_family,
     installed_registry,
     teach_family,
 )
 
-from .errors import InvalidRequestError, ModelLoadError
+from .errors import InvalidRequestError
+from .markers import resolve_markers
 
 logger = logging.getLogger(__name__)
-
-_NUM_SHOWN = 30
 
 
 class ChatFormat:
@@ -61,7 +59,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.detection = _find_family(tokenizer, family_name, families, model_config or {})
         self.family = None if self.detection is None else self.detection.family
-        self.markers = None if self.family is None else _resolve_markers(tokenizer, self.family)
+        self.markers = None if self.family is None else resolve_markers(tokenizer, self.family)
 
     def log_detection(self) -> None:
         """Log the family, and what is unsure about it as warnings."""
@@ -172,23 +170,3 @@ def _find_family(
 def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
     token_id: Any = tokenizer.convert_tokens_to_ids(text)
     return None if token_id is None or token_id == tokenizer.unk_token_id else int(token_id)
-
-
-def _resolve_markers(tokenizer: PreTrainedTokenizerBase, family: ReasoningFamily) -> TokenMarkers:
-    def token_to_id(text: str) -> int | None:
-        # The unknown token's id is wanted too: it tells which texts have no ids.
-        token_id: Any = tokenizer.convert_tokens_to_ids(text)
-        return token_id if token_id is None else int(token_id)
-
-    def encode(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False))
-
-    try:
-        return TokenMarkers.resolve(family, token_to_id, encode)
-    except ReasoningParserError as error:
-        added = [str(token) for token in tokenizer.get_added_vocab()]
-        known = f"its added tokens are {', '.join(added[:_NUM_SHOWN])}" if added else "it has no added tokens"
-        more = f" and {len(added) - _NUM_SHOWN} more" if len(added) > _NUM_SHOWN else ""
-        raise ModelLoadError(
-            f"the markers of {family.name} are not in this vocabulary: {error}; {known}{more}", hint="set family='none'"
-        ) from error

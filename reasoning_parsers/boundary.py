@@ -131,10 +131,10 @@ def _gap_start(history: History, gap: int) -> _Position:
         return scanner.open_gaps(history.state(index).node)[gap]
 
     # A gap stays open, but for a start marker that completes: what it is made of is no end.
-    first = history.state(history.size - 1).num_head
-    if first == 0 and is_open(-1):
+    state = history.state(history.size - 1)
+    if state.num_head == state.head_offset == 0 and is_open(-1):
         return _Position(0, 0)
-    index = bisect_left(range(history.size), True, lo=first, key=is_open)
+    index = bisect_left(range(history.size), True, lo=state.num_head, key=is_open)
     before, symbols = history.state(index - 1), history.symbols(index)
     lengths = range(1, len(symbols) + 1)
     used = next(used for used in lengths if _opens(history, before, symbols[:used], gap))

@@ -357,6 +357,8 @@ class ReasoningGate:
         """Whether an end marker was half written when the budget was used up."""
         assert self._transition is not None
         assert self._markers is not None
+        if budget == 0 and self._state().head_offset:
+            return False  # The start marker has just ended, inside a token.
         if self._markers.channels is not None:
             index = bisect_left(self._states, budget, key=lambda state: state.num_thinking) if budget else -1
         else:

@@ -83,11 +83,11 @@ class Scanner(Protocol):
         ...
 
     def rests(self, node: int) -> list[tuple[int, ...]]:
-        """Return what may follow so that the thinking ends."""
+        """Return what may follow so that a token in which it is completed may end the thinking."""
         ...
 
     def wholes(self, node: int) -> list[tuple[int, ...]]:
-        """Return what ends the thinking by itself, whatever is begun."""
+        """Return what may end the thinking inside a token, whatever is begun."""
         ...
 
 
@@ -165,19 +165,18 @@ class EndScanner:
         return Resumption(False, self._forced_end)
 
     def rests(self, node: int) -> list[tuple[int, ...]]:
-        """Return what may follow so that the thinking ends."""
+        """Return what may follow so that the thinking ends, or a gap opens."""
         plain, progress = self._parts(node)
-        result = [rest for index, rest in self._automaton.rests(plain) if not self._is_head(index)]
+        result = [rest for _, rest in self._automaton.rests(plain)]
         for tail, matched in zip(self._tails, progress, strict=True):
             if matched >= 0:
                 result += tail.rests(matched)
         return result
 
     def wholes(self, node: int) -> list[tuple[int, ...]]:
-        """Return what ends the thinking by itself, whatever is begun."""
-        sequences = (sequence for index, sequence in enumerate(self._automaton.sequences) if not self._is_head(index))
+        """Return what ends the thinking by itself or opens a gap, whatever is begun."""
         tails = (end.tail for end, is_open in zip(self._gapped, self.open_gaps(node), strict=True) if is_open)
-        return [*sequences, *tails]
+        return [*self._automaton.sequences, *tails]
 
     def num_unfinished(self, node: int) -> int:
         """Symbols at the end of the stream that may yet become a marker, the gaps aside."""

@@ -6,8 +6,9 @@ that the marker is found in what tokens spell and not in their ids. Knows bytes 
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -111,13 +112,7 @@ class TokenSymbols:
         if any(symbol >= FIRST_ID_SYMBOL for symbol in symbols):
             return []
         data = bytes(symbols)
-        first = bisect_left(self._sorted, (data, -1))
-        token_ids = []
-        for text, token_id in self._sorted[first:]:
-            if not text.startswith(data):
-                break
-            token_ids.append(token_id)
-        return token_ids
+        return list(itertools.takewhile(lambda token_id: self._token_bytes(token_id).startswith(data), self._from(data)))
 
     def beginnings_of(self, symbols: tuple[int, ...]) -> list[int]:
         """Tokens that spell the beginning of `symbols`, not all of them."""
@@ -143,13 +138,12 @@ class TokenSymbols:
         return [token_id, *(other for other, canonical in self._same_as.items() if canonical == token_id)]
 
     def _equal_to(self, data: bytes) -> list[int]:
-        first = bisect_left(self._sorted, (data, -1))
-        token_ids = []
-        for text, token_id in self._sorted[first:]:
-            if text != data:
-                break
-            token_ids.append(token_id)
-        return token_ids
+        return list(itertools.takewhile(lambda token_id: self._token_bytes(token_id) == data, self._from(data)))
+
+    def _from(self, data: bytes) -> Iterator[int]:
+        """Tokens in the order of their bytes, from `data` on."""
+        for index in range(bisect_left(self._sorted, (data, -1)), len(self._sorted)):
+            yield self._sorted[index][1]
 
     @cached_property
     def _sorted(self) -> list[tuple[bytes, int]]:
