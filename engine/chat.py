@@ -12,7 +12,6 @@ from reasoning_parsers import (
     PROBE_TEXT,
     Detection,
     FamilyRegistry,
-    ReasoningFamily,
     ReasoningParserError,
     TokenizerFacts,
     detect_family,

@@ -12,7 +12,6 @@ from reasoning_parsers import ReasoningFamily, ReasoningParserError, TokenMarker
 from .errors import ModelLoadError
 from .grammar.vocabulary import read_vocabulary
 
-
 _NUM_SHOWN = 30
 
 
