@@ -222,6 +222,7 @@ class ParsedSplit(SplitText):
             prompt_state=self._gate.text_prompt_state,
             thinking_enabled=None if self._is_constrained else self._gate.thinking_enabled,
             tools_offered=self._gate.tools_offered,
+            structured=self._is_constrained,
         )
 
 

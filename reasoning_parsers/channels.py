@@ -28,6 +28,7 @@ class Channels:
         content_closers: Those closers that end an answer only.
         plain_openers: Whether the openers are ordinary text. Then they count only where a header is due, at the head and after a
             closer or in a frame, and there is no white space between them and the header's end.
+        next_frame: The frame that the model writes between two messages of its own, as a whole; "" where it writes none.
     """
 
     openers: tuple[str, ...]
@@ -40,3 +41,4 @@ class Channels:
     frames: tuple[str, ...] = ()
     content_closers: tuple[str, ...] = ()
     plain_openers: bool = False
+    next_frame: str = ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .channel_scanner import ChannelMarkers
+from .channels import Channels
 from .errors import MarkerError
 from .family import ReasoningFamily
 from .symbols import TokenSymbols
@@ -70,7 +71,7 @@ class _Lookup:
         user_turns = frozenset(ids for text in family.user_turns if (ids := self._sequence(text)))
         blanks = frozenset(ids[0] for text in _BLANK_TEXTS if len(ids := self._sequence(text)) == 1)
         if family.channels is not None:
-            return self._find_channels()
+            return self._find_channels(family.channels, boundaries, user_turns)
         starts = [family.start + family.start_label] * bool(family.start_label) + list(family.starts)
         if self._are_single([*family.starts, *family.ends], [*family.implicit_ends]):
             return FoundMarkers(
@@ -147,5 +148,34 @@ class _Lookup:
             f"the markers of family {self._family.name!r} are not one token each", hint="give token_bytes, what the tokens spell"
         )
 
-    def _find_channels(self) -> FoundMarkers:
-        raise MarkerError(f"the channels of family {self._family.name!r} are not looked up in vocabularies yet")
+    def _find_channels(
+        self, channels: Channels, boundaries: frozenset[int], user_turns: frozenset[tuple[int, ...]]
+    ) -> FoundMarkers:
+        fixed = [*channels.openers, channels.header_end, *channels.closers, *channels.frames, channels.recipient]
+        symbols = self._make_symbols([text for text in fixed if text])
+
+        def of_text(text: str) -> tuple[int, ...]:
+            return symbols.of_text(text, self._token_id)
+
+        def of_texts(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+            return tuple(map(of_text, texts))
+
+        closer = next(text for text in channels.closers if text not in channels.content_closers)
+        forced_end = of_text(closer + channels.next_frame + self._family.end)
+        return FoundMarkers(
+            turn_boundaries=boundaries,
+            user_turns=user_turns,
+            forced_end=symbols.write(forced_end),
+            channels=ChannelMarkers(
+                openers=of_texts(channels.openers),
+                header_end=of_text(channels.header_end),
+                closers=of_texts(channels.closers),
+                frames=of_texts(channels.frames),
+                reasoning=of_texts(channels.reasoning),
+                content=of_texts(channels.content),
+                preamble=of_texts(channels.preamble),
+                recipient=of_text(channels.recipient),
+                are_openers_plain=channels.plain_openers,
+            ),
+            symbols=symbols,
+        )
