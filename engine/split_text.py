@@ -173,6 +173,7 @@ class ParsedSplit(SplitText):
         self._family = family
         self._is_constrained = is_constrained
         self._parser: ReasoningParser | None = None
+        self._prompt_tail = ""
         self._decoded = IncrementalDetokenizer(tokenizer, skip_special_tokens=False)
         self._num_seen = 0
 
@@ -206,15 +207,24 @@ class ParsedSplit(SplitText):
     def _parse(self, text: str, *, is_last: bool = False) -> None:
         if self._parser is None:
             self._parser = self._make_parser()
+            # What the prompt has of a marker is needed to see it, and is nobody's output.
+            self._prompt_tail = self._tokenizer.decode(list(self._gate.text_prompt_tail), skip_special_tokens=False)
+            text = self._prompt_tail + text
         delta = self._parser.feed(text)
         pieces = [delta, self._parser.finish()] if is_last else [delta]
         for piece in pieces:
-            self.reasoning.add(piece.reasoning)
+            self.reasoning.add(self._without_prompt(piece.reasoning))
             if not self._is_constrained:
                 self.content.add(piece.content)
             elif not self._gate.reasoning_ended:
                 # The gate has not seen the answer, so nothing is.
                 self.reasoning.add(piece.content)
+
+    def _without_prompt(self, reasoning: str) -> str:
+        if not reasoning:
+            return ""
+        tail, self._prompt_tail = self._prompt_tail, ""
+        return reasoning.removeprefix(tail)
 
     def _make_parser(self) -> ReasoningParser:
         return get_parser(

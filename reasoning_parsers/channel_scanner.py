@@ -160,13 +160,13 @@ class ChannelScanner:
     def resume(self, node: int) -> Resumption:
         """Go on with the frame and the header that are begun, else close the body and write both."""
         place = self._places.value_of(node)
-        if place.mode > Mode.HEADER:
-            return Resumption(False, self._forced_end, place.mode is Mode.THINKING)
         if place.num_closing:
             return Resumption(True, self._forced_end[place.num_closing :], False)
+        if place.mode > Mode.HEADER:
+            return Resumption(False, self._forced_end, place.mode is Mode.THINKING)
         if place.num_framing:
             return Resumption(True, self._framing.sequence[place.num_framing :], False)
-        if place.num_heading and not place.is_addressed:
+        if place.num_heading:
             return Resumption(True, self._heading.sequence[place.num_heading :], False)
         if place.mode is not Mode.HEADER:
             return Resumption(False, self._heading.sequence, False)

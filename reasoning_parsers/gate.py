@@ -86,6 +86,8 @@ class ReasoningGate:
             raise InvalidOptionError("on_unknown", f"{on_unknown!r} is none of {', '.join(get_args(OnUnknown))}")
         if max_reasoning_tokens is not None and max_reasoning_tokens < 0:
             raise InvalidOptionError("max_reasoning_tokens", f"{max_reasoning_tokens} is below 0; None is no limit")
+        if max_reasoning_tokens is not None and markers is not None and not markers.forced_end:
+            raise InvalidOptionError("max_reasoning_tokens", "the vocabulary has no tokens to write an end marker with")
         self._markers = markers
         self._transition = markers.transition(tools_offered=tools_offered) if markers else None
         self._on_unknown = on_unknown
@@ -146,6 +148,17 @@ class ReasoningGate:
         if self._initial().is_ended or self._state().phase is Phase.NEVER_THOUGHT:
             return "ended"
         return "unknown" if self._state().phase is Phase.UNDECIDED else "open"
+
+    @property
+    def text_prompt_tail(self) -> Sequence[int]:
+        """Ids at the end of the prompt that a text parser must read before the output: a marker or a header that is begun there.
+
+        Empty where the prompt says that the thinking is over, or nothing.
+        """
+        scan = self._scan_once()
+        return (
+            self._prompt[self._num_prompt_tokens - scan.num_unfinished : self._num_prompt_tokens] if scan.state == "open" else ()
+        )
 
     @property
     def reasoning_ended(self) -> bool | None:

@@ -100,7 +100,8 @@ class _Lookup:
 
     def _is_not_text(self, text: str) -> bool:
         assert self._token_bytes is not None
-        return any(not self._token_bytes(token_id) for token_id in self._ids(text))
+        token_id = self._token_id(text)
+        return token_id is not None and not self._token_bytes(token_id)
 
     def _spellings(self, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         found: list[tuple[int, ...]] = []
@@ -141,8 +142,12 @@ class _Lookup:
         return list(dict.fromkeys([*([] if token_id is None else [token_id]), *others]))
 
     def _make_symbols(self, texts: list[str]) -> TokenSymbols:
-        same_as = {other: ids[0] for text in texts if (ids := self._ids(text)) for other in ids[1:]}
         if self._token_bytes is not None:
+            pieces = {
+                text[first:last] for text in texts for first in range(len(text)) for last in range(first + 1, len(text) + 1)
+            }
+            twins = [self._ids(piece) for piece in sorted(pieces) if self._is_not_text(piece)]
+            same_as = {other: ids[0] for ids in twins for other in ids[1:]}
             return TokenSymbols(self._token_bytes, self._num_tokens, encode=self._encode, same_as=same_as)
         raise MarkerError(
             f"the markers of family {self._family.name!r} are not one token each", hint="give token_bytes, what the tokens spell"

@@ -34,7 +34,7 @@ class TokenMarkers:
         implicit_sequences: Implicit ends that are not one token.
         blanks: Ids of white space, which may stand before a start marker.
         forced_end: Ids that end the thinking, for a budget that is used up: the usual end marker, or for channels a legal way
-            from a message of thinking into the answer.
+            from a message of thinking into the answer. () if the vocabulary cannot write one; then no budget can be kept.
         channels: The headers, in the format of channels; the answer then begins after one, and not without.
         symbols: What the tokens spell, where markers are symbols.
         family: The row that the markers come from.
@@ -168,8 +168,8 @@ class TokenMarkers:
         for sequence in self.implicit_sequences:
             if not sequence or sequence in ends or sequence in self.starts:
                 raise MarkerError(f"the implicit end {sequence} is empty or a marker")
-        if not self.forced_end:
-            raise MarkerError("the vocabulary has no tokens to write an end marker with")
+        if not self.forced_end and self.channels is not None:
+            raise MarkerError("the vocabulary has no tokens to write a header with")
 
     def _make_transition(self, tools_offered: bool) -> Transition:
         forced_end = self.of_tokens(self.forced_end)

@@ -32,10 +32,12 @@ class PromptScan(NamedTuple):
     Attributes:
         state: What the prompt says.
         node: Where the scanner for the end of the thinking stands: a continued message may stop in the middle of a marker.
+        num_unfinished: Tokens at the end of the prompt that are the beginning of a marker or of a header.
     """
 
     state: PromptState
     node: int = ROOT
+    num_unfinished: int = 0
 
 
 def scan_prompt(token_ids: Sequence[int], num_tokens: int, markers: TokenMarkers, *, tools_offered: bool) -> PromptScan:
@@ -48,11 +50,12 @@ def scan_prompt(token_ids: Sequence[int], num_tokens: int, markers: TokenMarkers
     transition = markers.transition(tools_offered=tools_offered)
     if isinstance(transition.scanner, ChannelScanner):
         # The boundary may be the beginning of a frame.
-        symbols = _symbols(token_ids, num_tokens if is_user_turn else max(boundary, 0), num_tokens, transition)
-        return _scan_channels(symbols, transition.scanner)
+        first = num_tokens if is_user_turn else max(boundary, 0)
+        return _scan_channels(token_ids, first, num_tokens, transition, transition.scanner)
     if is_user_turn:
         return PromptScan("unknown")
-    return _scan_markers(_symbols(token_ids, boundary + 1, num_tokens, transition), transition)
+    scan = _scan_markers(_symbols(token_ids, boundary + 1, num_tokens, transition), transition)
+    return scan._replace(num_unfinished=_num_unfinished(token_ids, num_tokens, scan, transition))
 
 
 def _symbols(token_ids: Sequence[int], first: int, num_tokens: int, transition: Transition) -> Iterator[int]:
@@ -60,11 +63,27 @@ def _symbols(token_ids: Sequence[int], first: int, num_tokens: int, transition: 
         yield from transition.of_token(token_ids[index])
 
 
-def _scan_channels(symbols: Iterator[int], scanner: ChannelScanner) -> PromptScan:
-    node = ROOT
-    for symbol in symbols:
-        node = scanner.advance(node, symbol)
-    return PromptScan("ended" if scanner.is_ended(node) else "open", node)
+def _scan_channels(
+    token_ids: Sequence[int], first: int, num_tokens: int, transition: Transition, scanner: ChannelScanner
+) -> PromptScan:
+    node, header_start = ROOT, num_tokens
+    for index in range(first, num_tokens):
+        for symbol in transition.of_token(token_ids[index]):
+            node = scanner.advance(node, symbol)
+        if not scanner.is_header(node):
+            header_start = num_tokens
+        elif header_start == num_tokens:
+            header_start = index
+    return PromptScan("ended" if scanner.is_ended(node) else "open", node, num_tokens - header_start)
+
+
+def _num_unfinished(token_ids: Sequence[int], num_tokens: int, scan: PromptScan, transition: Transition) -> int:
+    assert isinstance(transition.scanner, EndScanner)
+    num_symbols, count = transition.scanner.num_unfinished(scan.node), 0
+    while num_symbols > 0:
+        count += 1
+        num_symbols -= len(transition.of_token(token_ids[num_tokens - count]))
+    return count
 
 
 def _scan_markers(symbols: Iterator[int], transition: Transition) -> PromptScan:
