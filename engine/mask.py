@@ -198,6 +198,8 @@ class _FillState:
         grammar_start = _bounds(window).grammar_start
         leftover = sequence.gate.leftover_in(window.draft_token_ids) if window.draft_token_ids else b""
         state = cls(sequence.matcher, window.draft_token_ids, grammar_start, leftover)
+        if leftover and grammar_start <= 0:
+            state._accept_leftover()  # a tool opener that began inside a token before the drafts
         if sequence.gate.next_start_ids:
             # Ids of a start marker that is not complete become the head of the answer where it breaks off.
             state._accept(sequence.token_ids)
@@ -209,10 +211,13 @@ class _FillState:
     def advance(self, level: int) -> None:
         """Go past the draft that follows row `level`, as far as the grammar rules it."""
         if level == self.grammar_start - 1 and self.leftover:
-            self.is_live = self.is_live and self.matcher.accept_bytes(self.leftover)
-            self.num_steps += self.is_live
+            self._accept_leftover()
         if self.grammar_start <= level < len(self.draft_token_ids):
             self._accept([self.draft_token_ids[level]])
+
+    def _accept_leftover(self) -> None:
+        self.is_live = self.is_live and self.matcher.accept_bytes(self.leftover)
+        self.num_steps += self.is_live
 
     def _accept(self, token_ids: list[int]) -> None:
         self.is_live = self.is_live and self.matcher.accept_tokens(token_ids)

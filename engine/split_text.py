@@ -184,7 +184,7 @@ class ParsedSplit(SplitText):
 
     def update(self, token_ids: list[int]) -> None:
         """Take what has become certain; `token_ids` are all generated ids, committed to the gate."""
-        if self._gate.text_prompt_state == "unknown":
+        if self._gate.reasoning_ended is None:
             return
         end = self._gate.reasoning_end_index
         # The token in which the thinking ends may hold the end of a marker.
@@ -227,9 +227,12 @@ class ParsedSplit(SplitText):
         return reasoning.removeprefix(tail)
 
     def _make_parser(self) -> ReasoningParser:
+        state, channels = self._gate.text_prompt_state, self._family.channels
+        if self._is_constrained and state == "unknown" and channels is not None and not channels.plain_openers:
+            state = "open"  # text without a header is no answer under a constraint
         return get_parser(
             self._family,
-            prompt_state=self._gate.text_prompt_state,
+            prompt_state=state,
             thinking_enabled=None if self._is_constrained else self._gate.thinking_enabled,
             tools_offered=self._gate.tools_offered,
             structured=self._is_constrained,

@@ -151,6 +151,14 @@ class ChannelScanner:
         """Whether the stream stands in a frame or a header."""
         return self._places.value_of(node).mode in (Mode.FRAME, Mode.HEADER)
 
+    def is_opened(self, node: int) -> bool:
+        """Whether a header is opened and not ended."""
+        return self._places.value_of(node).mode is Mode.HEADER
+
+    def is_body(self, node: int) -> bool:
+        """Whether the stream stands inside a message."""
+        return self._places.value_of(node).mode > Mode.HEADER
+
     def is_thinking(self, before: int, after: int) -> bool:
         """Whether the symbol between two nodes stands in thinking, and begins no fixed text; a call to nobody is thinking."""
         place = self._places.value_of(after)

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 from .aho_corasick import ROOT
 from .base import PromptState
 from .boundary import Boundary, History, find_boundary, find_certain_stop
+from .channel_scanner import ChannelScanner
 from .errors import InvalidOptionError, UnknownPromptStateError
 from .exits import Content, denied_exits
 from .markers import TokenMarkers
@@ -139,14 +140,18 @@ class ReasoningGate:
     def text_prompt_state(self) -> PromptState:
         """The `prompt_state` for a text parser of the same request, policy and first tokens considered.
 
-        "unknown" only while the gate is undecided; ask again when it is not. Correct for the whole output, also if some of it
-        is committed: a parser in the state "open" drops a start marker at the head.
+        "unknown" while the gate is undecided; ask again when it is not. Also "unknown" where messages have headers and the prompt
+        ends in none, so that the output begins with a header. Correct for the whole output, also if some of it is committed: a
+        parser in the state "open" drops a start marker at the head. See `text_prompt_tail`.
 
         Raises:
             UnknownPromptStateError: The prompt says nothing and `on_unknown` is "error".
         """
         if self._initial().is_ended or self._state().phase is Phase.NEVER_THOUGHT:
             return "ended"
+        scanner = self._transition.scanner if self._transition is not None else None
+        if isinstance(scanner, ChannelScanner):
+            return "open" if scanner.is_body(self._initial().node) else "unknown"
         return "unknown" if self._state().phase is Phase.UNDECIDED else "open"
 
     @property

@@ -32,7 +32,7 @@ class PromptScan(NamedTuple):
     Attributes:
         state: What the prompt says.
         node: Where the scanner for the end of the thinking stands: a continued message may stop in the middle of a marker.
-        num_unfinished: Tokens at the end of the prompt that are the beginning of a marker or of a header.
+        num_unfinished: Tokens at the end of the prompt that are the beginning of a marker or, frame and all, of a header.
     """
 
     state: PromptState
@@ -74,7 +74,8 @@ def _scan_channels(
             header_start = num_tokens
         elif header_start == num_tokens:
             header_start = index
-    return PromptScan("ended" if scanner.is_ended(node) else "open", node, num_tokens - header_start)
+    num_unfinished = num_tokens - header_start if scanner.is_opened(node) else 0
+    return PromptScan("ended" if scanner.is_ended(node) else "open", node, num_unfinished)
 
 
 def _num_unfinished(token_ids: Sequence[int], num_tokens: int, scan: PromptScan, transition: Transition) -> int:

@@ -19,10 +19,11 @@ from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.vocabulary import Vocabulary
 from engine.mask import Window, mask_logits
 from engine.sequence import Sequence
-from reasoning_parsers import ReasoningGate, TokenMarkers
+from reasoning_parsers import ReasoningFamily, ReasoningGate, TokenMarkers
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "gate_cases.json").read_text(encoding="utf-8"))
-CONSTRAINED_CASES = [case for case in CASES if {"schema", "choice", "regex"} & case.keys() and case["markers"]["start"]]
+CONSTRAINED_CASES = [case for case in CASES if {"schema", "choice", "regex"} & case.keys()]
+FREE_CASES = [case for case in CASES if case not in CONSTRAINED_CASES]
 
 
 class CaseTokenizer:
@@ -63,18 +64,37 @@ def make_spec(case: dict[str, Any]) -> GrammarSpec:
     return GrammarSpec.regex(case["regex"]) if "regex" in case else GrammarSpec.from_json_schema(case["schema"])
 
 
-def make_sequence(case: dict[str, Any], vocabulary: Vocabulary, tokenizer: CaseTokenizer) -> Sequence:
-    spec = make_spec(case)
-    markers = TokenMarkers(tuple(case["markers"]["start"]), tuple(case["markers"]["end"]))
+def make_markers(case: dict[str, Any], vocabulary: Vocabulary) -> TokenMarkers:
+    if "marker_text" not in case:
+        markers = case["markers"]
+        return TokenMarkers(tuple(markers["start"]), tuple(markers["end"]), implicit_ends=frozenset(case.get("implicit_end", ())))
+    return TokenMarkers.resolve(
+        ReasoningFamily(name="case", **case["marker_text"]),
+        lambda text: None,
+        lambda text: [vocabulary.token_bytes.index(bytes((byte,))) for byte in text.encode()],
+        token_bytes=lambda token_id: vocabulary.token_bytes[token_id],
+        num_tokens=len(vocabulary.token_bytes),
+    )
+
+
+def make_gate(case: dict[str, Any], vocabulary: Vocabulary) -> ReasoningGate:
     gate = ReasoningGate(
-        markers, thinking_enabled=case.get("thinking_enabled"), max_reasoning_tokens=case.get("max_reasoning_tokens")
+        make_markers(case, vocabulary),
+        thinking_enabled=case.get("thinking_enabled"),
+        tools_offered=case.get("tools_offered", False),
+        max_reasoning_tokens=case.get("max_reasoning_tokens"),
     )
     gate.start(case["prompt"])
+    return gate
+
+
+def make_sequence(case: dict[str, Any], vocabulary: Vocabulary, tokenizer: CaseTokenizer) -> Sequence:
+    spec = make_spec(case)
     sequence = Sequence(
         case["id"],
         case["prompt"],
         SamplingParams(),
-        gate,
+        make_gate(case, vocabulary),
         tokenizer,
         frozenset(vocabulary.stop_token_ids),
         spec,
@@ -123,13 +143,31 @@ def test_case(case: dict[str, Any]) -> None:
             assert num_accepted == expect["num_accepted"][step]
         assert sequence.append(window[:num_accepted])
         if "fed_to_grammar" in expect:
-            assert window[start:num_accepted] == expect["fed_to_grammar"][step]
+            is_open = "num_accepted" in expect and expect["num_accepted"][step] is None and num_accepted == 0
+            assert window[start:num_accepted] == ([] if is_open else expect["fed_to_grammar"][step])
         assert sequence.gate.reasoning_ended is expect["reasoning_ended_after_step"][step]
     check_next(case, sequence, vocabulary.vocab_size, len(case["windows"]))
     if "mask_width" in expect:
         assert vocabulary.vocab_size == expect["mask_width"]
     if "text" in expect:
         assert sequence.take_output([]).content == expect["text"]
+
+
+@pytest.mark.parametrize("case", FREE_CASES, ids=[case["id"] for case in FREE_CASES])
+def test_free_case(case: dict[str, Any]) -> None:
+    vocabulary, tokenizer = case_vocabulary(case)
+    gate = make_gate(case, vocabulary)
+    sequence = Sequence(case["id"], case["prompt"], SamplingParams(), gate, tokenizer, frozenset(vocabulary.stop_token_ids), None)
+    expect = case["expect"]
+    assert gate.prompt_state == expect["prompt_state"]
+    forced = {entry["steps_done"]: entry["id"] for entry in expect.get("forced", ())}
+    for step, window in enumerate(case["windows"]):
+        assert len(allowed_next(sequence, vocabulary.vocab_size)[0]) == vocabulary.vocab_size
+        assert gate.forced_token_id() == forced.get(step)
+        if "bounds" in expect:
+            assert list(gate.bounds(window)) == expect["bounds"][step]
+        assert sequence.append(window)
+        assert gate.reasoning_ended is expect["reasoning_ended_after_step"][step]
 
 
 @pytest.mark.parametrize(

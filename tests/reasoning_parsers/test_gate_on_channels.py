@@ -63,7 +63,12 @@ def forced_text(gate: ReasoningGate) -> str:
 )
 def test_prompt_state_of_channels(prompt: str, expected: str) -> None:
     gate = channel_gate(prompt)
-    assert gate.prompt_state == gate.text_prompt_state == expected
+    assert gate.prompt_state == expected
+    is_inside = prompt.endswith("<|message|>so")
+    assert gate.text_prompt_state == ("open" if is_inside else "ended" if expected == "ended" else "unknown")
+    assert WORDS.decode(gate.text_prompt_tail, skip_special_tokens=False) == (
+        "<|start|>assistant<|channel|>fin" * prompt.endswith("fin")
+    )
     assert gate.reasoning_ended is (expected == "ended")
     assert (gate.next_start_id, gate.next_start_ids) == (None, frozenset())
 
@@ -306,7 +311,7 @@ def test_gate_and_text_parser_find_the_same_answer() -> None:
         tokens = WORDS.encode(output)
         gate = channel_gate(channels.next_frame, family)
         gate.commit(tokens)
-        split = get_parser(family, prompt_state=gate.text_prompt_state).split(f"{channels.next_frame}{output}")
+        split = get_parser(family, prompt_state=gate.text_prompt_state).split(output)
         assert gate.reasoning_end_index is not None, f"seed {seed}: {output!r}"
         answer = WORDS.decode(tokens[gate.reasoning_end_index :], skip_special_tokens=False)
         assert answer == split.content == "{}", f"seed {seed}: {output!r}"
