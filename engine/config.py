@@ -48,6 +48,8 @@ class EngineConfig:
         max_queue: Requests that may wait (for a grammar or a batch slot) before new ones are refused as busy.
         family: Name of the reasoning family, `auto`, or `none` for a model that does not think.
         families: The families to look in; None takes those that ship and those that are installed.
+        grammar_backends: Grammar backends in order of preference; which one a request gets is chosen by its constraint. Others
+            than the two that ship come from installed packages, and must be asked for by the request.
         grammar_workers: Grammars that compile at the same time; None takes half of the cores, as the scheduler needs its share.
         grammar_cache_bytes: Cap of the compiled-grammar cache in memory.
         grammar_timeout_s: A request whose grammar is not compiled by then fails, and the compile is stopped.
@@ -76,6 +78,7 @@ class EngineConfig:
     max_queue: int = 256
     family: str = "auto"
     families: FamilyRegistry | None = None
+    grammar_backends: tuple[str, ...] = ("xgrammar", "llguidance")
     grammar_workers: int | None = None
     grammar_cache_bytes: int = 512 * 2**20
     grammar_timeout_s: float = 60.0

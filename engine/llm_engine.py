@@ -21,7 +21,7 @@ from .chat import ChatFormat
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
 from .grammar import GrammarManager, GrammarSpec
-from .grammar.backends.xgrammar_backend import XGrammarBackend
+from .grammar.backends.registry import load_backend
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import pick_block_size, plan_num_blocks
@@ -473,4 +473,5 @@ def _pause() -> None:
 
 def _make_grammars(config: EngineConfig, loaded: LoadedModel) -> GrammarManager:
     vocabulary = read_vocabulary(loaded.tokenizer, vocab_size=loaded.vocab_size, stop_token_ids=loaded.stop_token_ids)
-    return GrammarManager([XGrammarBackend(vocabulary, num_threads=1)], config.compile_settings())
+    backends = [load_backend(name, vocabulary) for name in config.grammar_backends]
+    return GrammarManager(backends, config.compile_settings())

@@ -15,6 +15,7 @@ from .answer_budget import ClosingGuard, Limit, ThinkingBudget
 from .detokenizer import TokenDecoder
 from .errors import EngineError
 from .grammar import GrammarSpec, Matcher, PreparedGrammar
+from .grammar.prepared import CacheUse
 from .kv_cache import BlockTable
 from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
@@ -53,6 +54,10 @@ class RequestOutput:
         reasoning_ended: Whether the thinking is over; None while that is not known.
         is_constrained: Whether the request has a grammar.
         unenforced: JSON pointers of schema keywords that the masks did not enforce.
+        backend: Name of the grammar backend; None until the grammar is there, and without one.
+        backend_reason: Why this backend.
+        compile_s: Seconds that compiling the grammar took when it was done; None as for `backend`.
+        grammar_cache: Where the compiled grammar was found; `none` if it was compiled for this request.
         limits_hit: Limits that changed what the model would have written, in the order in which they did.
         matched_stop: The stop id or stop string that ended the answer.
         new_logprobs: One per id of `new_token_ids`, where the request asked for them.
@@ -71,6 +76,10 @@ class RequestOutput:
     reasoning_ended: bool | None
     is_constrained: bool
     unenforced: tuple[str, ...]
+    backend: str | None
+    backend_reason: str
+    compile_s: float | None
+    grammar_cache: CacheUse | None
     limits_hit: tuple[Limit, ...]
     matched_stop: int | str | None
     new_logprobs: list[TokenLogprobs]
@@ -239,6 +248,7 @@ class Sequence:
 
     def take_output(self, new_token_ids: list[int]) -> RequestOutput:
         """Make the output of this step; the deltas are handed out once."""
+        grammar = self.grammar
         reasoning_delta, content_delta = self._text.take()
         new_logprobs, self.new_logprobs = self.new_logprobs, []
         return RequestOutput(
@@ -253,7 +263,11 @@ class Sequence:
             num_reasoning_tokens=self.gate.num_reasoning_tokens,
             reasoning_ended=True if self._text.is_answer else self.gate.reasoning_ended,
             is_constrained=self.is_constrained,
-            unenforced=self.spec.unenforced if self.spec is not None else (),
+            unenforced=grammar.unenforced if grammar else self.spec.unenforced if self.spec else (),
+            backend=grammar.backend if grammar else None,
+            backend_reason=grammar.reason if grammar else "",
+            compile_s=grammar.compile_s if grammar else None,
+            grammar_cache=grammar.cache if grammar else None,
             limits_hit=tuple(self.limits_hit),
             matched_stop=self.matched_stop if self.stop_reason == "stop" else None,
             new_logprobs=new_logprobs,

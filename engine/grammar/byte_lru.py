@@ -35,10 +35,14 @@ class ByteLRU(Generic[Key, Value]):
         self._values.move_to_end(key)
         return self._values[key][0]
 
-    def put(self, key: Key, value: Value, num_bytes: int) -> None:
-        """Take a value, in the place of one of the same key; older ones leave until all fit."""
+    def discard(self, key: Key) -> None:
+        """Forget a value, if it is there."""
         if key in self._values:
             self.num_bytes -= self._values.pop(key)[1]
+
+    def put(self, key: Key, value: Value, num_bytes: int) -> None:
+        """Take a value, in the place of one of the same key; older ones leave until all fit."""
+        self.discard(key)
         if num_bytes > self.max_bytes:
             return
         self._values[key] = (value, num_bytes)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from fractions import Fraction
+from threading import Lock
 from typing import Any
 
 from .spec import GrammarSpec
@@ -20,6 +22,46 @@ MAX_DIVISOR = 10_000
 # the repeats of a pattern, which may multiply.
 MAX_TINY = 6_000_000
 MAX_REPEATS = 3
+
+
+# Seconds a row, measured on objects, arrays and strings with vocabularies of 128,000 to 262,000 entries.
+_MASK_S = {"xgrammar": 20e-6, "llguidance": 40e-6}
+_UNKNOWN_MASK_S = 1e-3
+MAX_LEARNED = 4096
+
+
+class CompileCosts:
+    """What compiles cost on one vocabulary: learned from those that were done, predicted for others; for several threads.
+
+    A prediction is a guess that orders backends. What may run where it cannot be stopped is decided by the functions below.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._learned: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._lock = Lock()
+
+    def learn(self, backend: str, spec: GrammarSpec, seconds: float) -> None:
+        """Note how long a compile took; infinity if it did not end."""
+        with self._lock:
+            self._learned[backend, hash(spec)] = seconds
+            while len(self._learned) > MAX_LEARNED:
+                self._learned.popitem(last=False)
+
+    def compile_s(self, backend: str, spec: GrammarSpec) -> float:
+        """Give the seconds that a compile takes."""
+        with self._lock:
+            learned = self._learned.get((backend, hash(spec)))
+        if learned is not None:
+            return learned
+        if backend == "llguidance":
+            return 0.002 + 5e-7 * len(spec.source) if is_quick_for_llguidance(spec) else 2.0
+        # Of xgrammar half the schemas of 500 characters take 25 ms at 129,000 entries, a tenth more than a second.
+        return 1e-4 + 4e-10 * len(spec.source) * self._vocab_size
+
+    def mask_s(self, backend: str) -> float:
+        """Give the seconds that one row takes on average."""
+        return _MASK_S.get(backend, _UNKNOWN_MASK_S)
 
 
 def is_quick_for_llguidance(spec: GrammarSpec) -> bool:

@@ -6,37 +6,32 @@ compile, and a compile ends when its last request goes away.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from ..errors import EngineClosedError, UnsupportedGrammarError
+from ..errors import EngineClosedError
 from .byte_lru import ByteLRU
+from .choice import BackendChoice
+from .compile_cost import CompileCosts
 from .compile_routes import Compiled, CompileRoutes, RunningCompile
 from .compile_settings import CompileSettings
+from .killable_compiler import PortableBackend
 from .matcher import GrammarBackend
 from .prepared import GrammarCounts, PreparedGrammar
+from .selection import BackendSelector
 from .spec import GrammarSpec
 
 MAX_CHECKED_BYTES = 32 * 2**20
 MAX_FAILED_UPGRADES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How a spec is compiled; `upgrade` names a backend that enforces as much and fills masks faster, once it is compiled."""
-
-    backend: str
-    reason: str
-    unenforced: tuple[str, ...]
-    upgrade: str | None = None
-
-
 @dataclass(eq=False, slots=True)
 class _InFlight:
-    plan: _Plan
+    plan: BackendChoice
     future: Future[PreparedGrammar] = field(default_factory=Future)
     num_waiting: int = 0
     running: RunningCompile | None = None
@@ -45,7 +40,7 @@ class _InFlight:
 @dataclass(eq=False, slots=True)
 class _Ready:
     prepared: PreparedGrammar
-    plan: _Plan
+    plan: BackendChoice
     num_uses: int = 1
 
 
@@ -61,6 +56,8 @@ class GrammarManager:
         self._settings = settings = settings or CompileSettings()
         backends = list(backends) if isinstance(backends, Sequence) else [backends]
         self._backends = {backend.name: backend for backend in backends}
+        self._costs = CompileCosts(_vocab_size(backends))
+        self._selector = BackendSelector(self._backends, self._costs)
         self._routes = CompileRoutes(backends, settings)
         self._lock = Lock()
         self._in_flight: dict[GrammarSpec, _InFlight] = {}
@@ -68,7 +65,7 @@ class GrammarManager:
         self._upgrades: dict[GrammarSpec, RunningCompile] = {}
         self._failed_upgrades: OrderedDict[int, None] = OrderedDict()
         # Specs that passed the check lately: a caller's thread checks, and the engine's then finds it done.
-        self._checked: ByteLRU[GrammarSpec, _Plan] = ByteLRU(MAX_CHECKED_BYTES)
+        self._checked: ByteLRU[GrammarSpec, BackendChoice] = ByteLRU(MAX_CHECKED_BYTES)
         self._is_closed = False
         self.counts = GrammarCounts()
 
@@ -146,7 +143,7 @@ class GrammarManager:
             self._put_upgrades_off()
         self._routes.close()
 
-    def _plan(self, spec: GrammarSpec) -> _Plan:
+    def _plan(self, spec: GrammarSpec) -> BackendChoice:
         with self._lock:
             ready, waiting, plan = self._ready.get(spec), self._in_flight.get(spec), self._checked.get(spec)
         if ready is not None:
@@ -154,19 +151,10 @@ class GrammarManager:
         if waiting is not None:
             return waiting.plan
         if plan is None:
-            plan = self._choose(spec)
+            plan = self._selector.choose(spec)
             with self._lock:
                 self._checked.put(spec, plan, _text_bytes(spec))
         return plan
-
-    def _choose(self, spec: GrammarSpec) -> _Plan:
-        if spec.backend != "auto" and spec.backend not in self._backends:
-            raise UnsupportedGrammarError(
-                f"there is no grammar backend {spec.backend!r} here", hint=f"use {' or '.join(self._backends)}, or auto"
-            )
-        name = next(iter(self._backends)) if spec.backend == "auto" else spec.backend
-        self._backends[name].check(spec)
-        return _Plan(name, "the only backend" if spec.backend == "auto" else "asked for by the request", spec.unenforced)
 
     def _begin(self, spec: GrammarSpec, waiting: _InFlight) -> RunningCompile:
         def done(result: Compiled | Exception) -> None:
@@ -185,10 +173,14 @@ class GrammarManager:
             if self._in_flight.get(spec) is waiting:
                 del self._in_flight[spec]
             if prepared is not None:
-                self._remember(spec, _Ready(prepared, waiting.plan, max(1, waiting.num_waiting)))
-                self.counts.disk_hits += prepared.cache == "disk"
+                self._costs.learn(prepared.backend, spec, prepared.compile_s)
+                ready = _Ready(prepared, waiting.plan, max(1, waiting.num_waiting))
+                self._remember(spec, ready)
+                self._upgrade_if_worth(spec, ready)
             elif not waiting.future.cancelled():
                 self.counts.failed += 1
+                self._costs.learn(waiting.plan.backend, spec, math.inf)
+                self._checked.discard(spec)  # the next request may get another backend
         # Only a future that was not cancelled is told.
         if waiting.future.set_running_or_notify_cancel():
             if isinstance(result, Exception):
@@ -206,12 +198,15 @@ class GrammarManager:
         return done
 
     def _remember(self, spec: GrammarSpec, ready: _Ready) -> None:
+        self.counts.disk_hits += ready.prepared.cache == "disk"
         self._ready.put(spec, ready, ready.prepared.compiled.memory_size_bytes + _text_bytes(spec))
 
     def _upgrade_if_worth(self, spec: GrammarSpec, ready: _Ready) -> None:
         """Make a faster backend ready for later requests; holds the lock."""
         backend, after = ready.plan.upgrade, self._settings.upgrade_after
-        if backend is None or after is None or ready.num_uses < after or ready.prepared.backend == backend:
+        if self._is_closed or backend is None or after is None:
+            return
+        if ready.num_uses < after and not self._routes.is_on_disk(spec, backend):
             return
         if spec in self._upgrades or hash(spec) in self._failed_upgrades or not self._routes.is_killable(backend):
             return
@@ -235,6 +230,7 @@ class GrammarManager:
                 self._failed_upgrades.popitem(last=False)
             return
         assert ready.plan.upgrade is not None
+        self._costs.learn(ready.plan.upgrade, spec, result.compile_s)
         reason = f"its masks are faster; compiled in the background after {ready.num_uses} requests"
         plan = replace(ready.plan, backend=ready.plan.upgrade, reason=reason, upgrade=None)
         self._remember(spec, _Ready(_prepare(plan, result), plan, ready.num_uses))
@@ -246,7 +242,7 @@ class GrammarManager:
             self._routes.stop(upgrade)
 
 
-def _prepare(plan: _Plan, result: Compiled) -> PreparedGrammar:
+def _prepare(plan: BackendChoice, result: Compiled) -> PreparedGrammar:
     return PreparedGrammar(
         compiled=result.grammar,
         backend=plan.backend,
@@ -259,3 +255,7 @@ def _prepare(plan: _Plan, result: Compiled) -> PreparedGrammar:
 
 def _text_bytes(spec: GrammarSpec) -> int:
     return len(spec.source.encode("utf-8", "surrogatepass"))
+
+
+def _vocab_size(backends: list[GrammarBackend]) -> int:
+    return max((backend.vocabulary.vocab_size for backend in backends if isinstance(backend, PortableBackend)), default=1)
