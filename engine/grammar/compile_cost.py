@@ -7,23 +7,28 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from .spec import GrammarSpec
 
 # Measured with llguidance 1.9.1 and a vocabulary of 129,000: half a microsecond a character, two microseconds times the square of
 # the optional properties of an object (1,000 of them take 2.2 s), sixteen microseconds times the product of the divisors in
 # `multipleOf` (999,983 takes more than 20 s and much memory). Its own limits end everything else within some seconds.
-MAX_CHARACTERS = 250_000
-MAX_OPTIONAL_SQUARED = 60_000
-MAX_DIVISOR = 10_000
-# Of xgrammar 0.2.9, on the product of characters and vocabulary (0.1 s per million, whatever bounds of lengths there are), and on
-# the repeats of a pattern, which may multiply.
+_LLGUIDANCE_S = 0.002
+_LLGUIDANCE_CHARACTER_S = 5e-7
+_LLGUIDANCE_OPTIONAL_S = 2e-6
+_LLGUIDANCE_DIVISOR_S = 16e-6
+QUICK_S = 0.3
+# Measured with xgrammar 0.2.9: grows with text and vocabulary, with the square of optional properties too, and may explode with
+# neither. The process takes some time by itself.
+_XGRAMMAR_S = 4e-10
+_XGRAMMAR_OPTIONAL_S = 2e-4
+_PROCESS_S = 0.05
+# On tiny vocabularies only text counts, whatever bounds of lengths there are, and the repeats of a pattern, which may multiply.
 MAX_TINY = 6_000_000
 MAX_REPEATS = 3
-
-
 # Seconds a row, measured on objects, arrays and strings with vocabularies of 128,000 to 262,000 entries.
 _MASK_S = {"xgrammar": 20e-6, "llguidance": 40e-6}
 _UNKNOWN_MASK_S = 1e-3
@@ -55,9 +60,9 @@ class CompileCosts:
         if learned is not None:
             return learned
         if backend == "llguidance":
-            return 0.002 + 5e-7 * len(spec.source) if is_quick_for_llguidance(spec) else 2.0
-        # Of xgrammar half the schemas of 500 characters take 25 ms at 129,000 entries, a tenth more than a second.
-        return 1e-4 + 4e-10 * len(spec.source) * self._vocab_size
+            return _llguidance_s(spec)
+        work_s = _XGRAMMAR_S * len(spec.source) * self._vocab_size + _XGRAMMAR_OPTIONAL_S * _read_schema(spec).optional_squared
+        return work_s if is_tiny_for_xgrammar(spec, self._vocab_size) else _PROCESS_S + work_s
 
     def mask_s(self, backend: str) -> float:
         """Give the seconds that one row takes on average."""
@@ -66,19 +71,7 @@ class CompileCosts:
 
 def is_quick_for_llguidance(spec: GrammarSpec) -> bool:
     """Whether llguidance compiles the spec in some hundred milliseconds at most, for certain."""
-    if len(spec.source) > MAX_CHARACTERS:
-        return False
-    if spec.kind not in ("json_schema", "structural_tag"):
-        return True
-    divisor, optional_squared = 1, 0
-    for node in _objects(json.loads(spec.source)):
-        divisor = math.lcm(divisor, _divisor(node.get("multipleOf")))
-        properties, required = node.get("properties"), node.get("required")
-        if isinstance(properties, dict):
-            optional_squared += len(properties.keys() - set(required if isinstance(required, list) else ())) ** 2
-        if divisor > MAX_DIVISOR or optional_squared > MAX_OPTIONAL_SQUARED:
-            return False
-    return True
+    return _llguidance_s(spec) <= QUICK_S
 
 
 def is_tiny_for_xgrammar(spec: GrammarSpec, vocab_size: int) -> bool:
@@ -87,6 +80,33 @@ def is_tiny_for_xgrammar(spec: GrammarSpec, vocab_size: int) -> bool:
         return False
     patterns = (node.get("pattern") for node in _objects(json.loads(spec.source)))
     return all(sum(map(pattern.count, "*+?{")) <= MAX_REPEATS for pattern in patterns if isinstance(pattern, str))
+
+
+def _llguidance_s(spec: GrammarSpec) -> float:
+    facts = _read_schema(spec)
+    return (
+        _LLGUIDANCE_S
+        + _LLGUIDANCE_CHARACTER_S * len(spec.source)
+        + _LLGUIDANCE_OPTIONAL_S * facts.optional_squared
+        + _LLGUIDANCE_DIVISOR_S * min(facts.divisor, 10**9)
+    )
+
+
+class _Facts(NamedTuple):
+    divisor: int
+    optional_squared: int
+
+
+@lru_cache(maxsize=64)
+def _read_schema(spec: GrammarSpec) -> _Facts:
+    divisor, optional_squared = 1, 0
+    if spec.kind in ("json_schema", "structural_tag"):
+        for node in _objects(json.loads(spec.source)):
+            divisor = math.lcm(min(divisor, 10**9), _divisor(node.get("multipleOf")))
+            properties, required = node.get("properties"), node.get("required")
+            if isinstance(properties, dict):
+                optional_squared += len(properties.keys() - set(required if isinstance(required, list) else ())) ** 2
+    return _Facts(divisor, optional_squared)
 
 
 def _divisor(multiple_of: Any) -> int:
