@@ -21,6 +21,7 @@ from engine import (
     RequestOutput,
     SamplingParams,
 )
+from engine.grammar.choice import BackendChoice
 
 SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
 LONG = SamplingParams(max_tokens=400)
@@ -130,15 +131,15 @@ def test_admission_errors_are_raised_by_submit(engine: AsyncLLMEngine) -> None:
 
 
 def test_E6_slow_check_does_not_hold_up_the_others(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    [backend] = engine._engine._grammars._backends.values()
-    real, is_checking, go_on = backend.check, threading.Event(), threading.Event()
+    selector = engine._engine._grammars._selector
+    real, is_checking, go_on = selector.choose, threading.Event(), threading.Event()
 
-    def slow(spec: GrammarSpec) -> None:
+    def slow(spec: GrammarSpec) -> BackendChoice:
         is_checking.set()
         assert go_on.wait(20)
-        real(spec)
+        return real(spec)
 
-    monkeypatch.setattr(backend, "check", slow)
+    monkeypatch.setattr(selector, "choose", slow)
     submitting = threading.Thread(target=lambda: engine.submit([1, 2], LONG, grammar=SPEC).cancel())
     submitting.start()
     assert is_checking.wait(20)
