@@ -233,15 +233,25 @@ THINK_FAMILIES: tuple[ReasoningFamily, ...] = (
         checked="2026-11-29",
     ),
     ReasoningFamily(
+        # 3 and 3.5: thinks only if asked to.
+        name="gigachat",
+        start="<think>",
+        end="</think>",
+        thinking_switch="reasoning",
+        thinking_default=False,
+        source=_LLAMA_TEMPLATES + "GigaChat3.5.jinja",
+        checked="2026-11-29",
+    ),
+    ReasoningFamily(
+        # The Reasoning release, whose template opens the thinking.
         name="gigachat35",
         start="<think>",
         end="</think>",
         template_opens=True,
-        aliases=("gigachat",),
         thinking_switch="reasoning",
-        note="On by default as in the Reasoning release; the first release thinks only if `reasoning` is set.",
-        source=_LLAMA_TEMPLATES + "GigaChat3.5.jinja",
+        source=_SGLANG_CODE,
         checked="2026-11-29",
+        is_second_hand=True,
     ),
     ReasoningFamily(
         name="poolside_v1",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
+import pytest
+
 from reasoning_parsers import (
+    DelimitedParser,
     ReasoningFamily,
     ReasoningGate,
     ReasoningSplit,
     TokenMarkers,
     get_family,
     get_parser,
+    list_families,
 )
 from tests.reasoning_parsers.test_text_cases import run_pieces
 
@@ -102,3 +107,60 @@ def test_custom_family_agrees_with_itself_character_by_character() -> None:
             end_index = gate.reasoning_end_index
             assert (split.content or "") == ("" if end_index is None else text[end_index:]), f"seed {seed}: {text}"
             assert len(split.reasoning or "") == gate.num_reasoning_tokens
+
+
+# ---- every row of delimiters, with markers that are ordinary text, glued to their neighbours
+
+DELIMITED = [family for family in list_families() if family.channels is None]
+
+
+def _cut_into_tokens(rng: random.Random, data: bytes, vocabulary: list[bytes]) -> list[int]:
+    """Tokens of a text as a tokenizer might make them: bytes, and pieces of random lengths that the vocabulary grows by."""
+    token_ids: list[int] = []
+    while data:
+        piece = data[: rng.randint(1, 9)]
+        if piece not in vocabulary:
+            vocabulary.append(piece)
+        token_ids.append(vocabulary.index(piece))
+        data = data[len(piece) :]
+    return token_ids
+
+
+def _random_output(rng: random.Random, family: ReasoningFamily) -> str:
+    markers = [*family.starts, *family.ends, *family.implicit_ends]
+    parts = [rng.choice((*family.starts, ""))]
+    for _ in range(rng.randint(0, 6)):
+        marker = rng.choice(markers)
+        parts.append(rng.choice((marker, marker[: rng.randrange(len(marker))], "a", "b\u00e9", "<", "/", " c")))
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("family", DELIMITED, ids=lambda family: family.name)
+def test_text_parser_and_gate_agree_where_markers_are_glued(family: ReasoningFamily) -> None:
+    row = dataclasses.replace(family.for_effort(None), marker_suffix_pattern="")
+    for seed in range(60):
+        rng = random.Random(seed)
+        tools = rng.random() < 0.5
+        text = _random_output(rng, row)
+        vocabulary = [bytes((byte,)) for byte in range(256)]
+        token_ids = _cut_into_tokens(rng, text.encode(), vocabulary)
+        prompt = _cut_into_tokens(rng, rng.choice(("", row.start)).encode(), vocabulary)
+        markers = TokenMarkers.resolve(
+            row,
+            lambda _: None,
+            lambda marker: list(marker.encode()),
+            token_bytes=vocabulary.__getitem__,
+            num_tokens=len(vocabulary),
+        )
+        gate = ReasoningGate(markers, tools_offered=tools)
+        gate.start(prompt)
+        gate.commit(token_ids)
+        if gate.reasoning_ended is None:
+            continue  # the output is over in the middle of a start marker
+        what = f"seed {seed}: {text!r} after {prompt}, tools {tools}"
+        parser = DelimitedParser(row, prompt_state=gate.text_prompt_state, tools_offered=tools)
+        split = parser.split(text)
+        assert split.final_reached is gate.reasoning_ended, what
+        if gate.reasoning_end_index is not None:
+            content = gate.leftover + b"".join(vocabulary[token_id] for token_id in token_ids[gate.reasoning_end_index :])
+            assert (split.content or "").encode() == content, what
