@@ -155,6 +155,9 @@ class Scheduler:
         if sequence in self._waiting:
             self._waiting.remove(sequence)
         self._places.pop(sequence.request_id, None)
+        if sequence.error is None:
+            # Also for a sequence that was over in its first step: its prompt may come again.
+            self._kv_cache.publish(sequence)
         self._kv_cache.free(sequence, is_sound=sequence.error is None)
         self._release_grammar(sequence)
 

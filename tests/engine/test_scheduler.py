@@ -213,3 +213,23 @@ def test_abort_at_any_state_gives_everything_back(tiny_model: Path, state: str) 
     assert len(run_to_end(engine)["other"].token_ids) == 60
     assert engine._kv_cache.num_free_blocks == engine._kv_cache.num_blocks
     engine.close()
+
+
+def test_prompt_of_a_one_token_answer_is_known_afterwards(tiny_engine: LLMEngine) -> None:
+    for _ in range(2):
+        tiny_engine.generate([[5] * 40], SamplingParams(max_tokens=1))
+    assert tiny_engine._kv_cache.num_prefix_hit_tokens == 32
+
+
+def test_failed_sequence_leaves_no_prefix(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(chunks: Any) -> torch.Tensor:
+        real(chunks)
+        raise RuntimeError("half done")
+
+    real = tiny_engine._runner.run
+    with monkeypatch.context() as patched:
+        patched.setattr(tiny_engine._runner, "run", fail)
+        [output] = tiny_engine.generate([[5] * 40], SamplingParams(max_tokens=1))
+    assert output.error is not None
+    tiny_engine.generate([[5] * 40], SamplingParams(max_tokens=1))
+    assert tiny_engine._kv_cache.num_prefix_hit_tokens == 0
