@@ -53,8 +53,7 @@ def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow]) -> 
     raw = _keep_raw(logits, windows, first_rows)
     errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows, masks)
     # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
-    dead = (~logits.isfinite()).all(dim=-1)
-    logits[dead] = 0.0
+    logits[~(logits.amax(dim=-1) > -torch.inf)] = 0.0
     draws = [
         RowDraw(window.sequence.params, window.sequence.seed, len(window.sequence.token_ids) + offset)
         for window in windows
@@ -136,7 +135,8 @@ def _apply_rules_and_masks(
 
 def _find_nan_rows(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]) -> dict[str, EngineError]:
     """Errors by request id: a row that is not a number would be sampled into nonsense."""
-    flags = logits.isnan().any(dim=-1).tolist()
+    # One pass: the largest of numbers and NaN is NaN.
+    flags = logits.amax(dim=-1).isnan().tolist()
     return {
         window.sequence.request_id: EngineStepError("the model computed no number", request_id=window.sequence.request_id)
         for window, first_row in zip(windows, first_rows, strict=True)
