@@ -55,8 +55,17 @@ def get_parser(
 
 
 def _with_all_efforts(family: ReasoningFamily) -> ReasoningFamily:
-    pairs = [(start, end) for _, start, end in family.effort_markers if start != family.start]
-    if not pairs:
+    if not family.effort_markers:
         return family
-    starts, ends = zip(*pairs, strict=True)
-    return replace(family, other_starts=starts, other_ends=ends, effort_markers=())
+    _, starts, ends = zip(*family.effort_markers, strict=True)
+    return replace(
+        family,
+        other_starts=_others(family.starts, starts),
+        other_ends=_others(family.ends, ends),
+        effort_markers=(),
+    )
+
+
+def _others(usual: tuple[str, ...], markers: tuple[str, ...]) -> tuple[str, ...]:
+    """Further spellings of a marker, each once."""
+    return tuple(dict.fromkeys((*usual, *markers)))[1:]

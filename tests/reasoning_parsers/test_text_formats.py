@@ -153,6 +153,18 @@ def test_effort_chooses_the_markers(effort: str, tag: str) -> None:
         get_parser("k2_horizon", effort="max")
 
 
+def test_efforts_may_share_markers() -> None:
+    row = ReasoningFamily(
+        name="mine",
+        start="<t>",
+        end="</t>",
+        other_starts=("<s>",),
+        effort_markers=(("high", "<t>", "</t>"), ("mid", "<t>", "</m>"), ("low", "<f>", "</m>")),
+    )
+    for text in ("<t>r</t>x", "<t>r</m>x", "<f>r</m>x", "<s>r</t>x"):
+        assert get_parser(row).split(text) == ReasoningSplit("r", "x")
+
+
 @pytest.mark.parametrize(
     ("text", "content", "options"),
     [
