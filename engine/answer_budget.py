@@ -100,18 +100,25 @@ class ClosingGuard:
             self._look(matcher, num_left)
         if self._ending is None:
             return token_id  # no ending is known that fits: nothing to lead to
+        ending = self._ending_after(matcher, token_id, num_left - 2)
+        if ending is not None:
+            self._ending = ending
+            self._look_at = _look_at(ending, num_left - 1)
+            return token_id
+        return self._ending.pop(0) if self._ending else self._stop_token_id
+
+    def _ending_after(self, matcher: Matcher, token_id: int, limit: int) -> list[int] | None:
+        """Give an ending of at most `limit` tokens from behind the token, if one is known or found."""
         after = matcher.fork()
-        if after.accept_tokens([token_id]):
-            if after.is_terminated():
-                return token_id
-            ending = self._find_closing(after, max(0, num_left - 2))
-            if ending is not None:
-                self._ending = ending
-                self._look_at = _look_at(ending, num_left - 1)
-                return token_id
-        if not self._ending:
-            return self._stop_token_id
-        return self._ending.pop(0)
+        if not after.accept_tokens([token_id]):
+            return None
+        # Most tokens (text in a string, say) leave the known ending as it is, and trying it costs next to nothing.
+        known = self._ending or []
+        if len(known) <= limit and after.accept_tokens(known):
+            if after.is_completed():
+                return known
+            after.rollback(len(known))
+        return self._find_closing(after, limit) if limit >= 0 else None
 
     def _look(self, matcher: Matcher, num_left: int) -> None:
         self._ending = self._find_closing(matcher, num_left - 1)

@@ -15,19 +15,20 @@ from typing import Any
 
 from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
 
-from .answer_budget import ThinkingBudget
+from .answer_budget import ClosingGuard, ThinkingBudget
 from .attention import Chunk
 from .chat import ChatFormat
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
-from .grammar import GrammarManager, GrammarSpec
+from .grammar import GrammarManager, GrammarSpec, Matcher
 from .grammar.backends.registry import load_backend
+from .grammar.closing import closing_tokens
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import pick_block_size, plan_num_blocks
 from .logit_rules import LogitRules
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
-from .model_loader import LoadedModel, load_model
+from .model_loader import load_model
 from .model_runner import ModelRunner
 from .sampling_params import SamplingParams
 from .scheduler import ScheduledStep, Scheduler
@@ -65,7 +66,11 @@ class LLMEngine:
             model_config={"model_type": self._loaded.model.config.model_type, "_name_or_path": config.model},
         )
         self._chat.log_detection()
-        self._grammars = _make_grammars(config, self._loaded)
+        self._vocabulary = read_vocabulary(
+            self._loaded.tokenizer, vocab_size=self._loaded.vocab_size, stop_token_ids=self._loaded.stop_token_ids
+        )
+        backends = [load_backend(name, self._vocabulary) for name in config.grammar_backends]
+        self._grammars = GrammarManager(backends, config.compile_settings())
         self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
             num_blocks=plan_num_blocks(config, self._loaded),
@@ -224,6 +229,8 @@ class LLMEngine:
             budget=budget,
             priority=priority,
         )
+        if grammar is not None:
+            sequence.guard = ClosingGuard(self._find_closing, min(self._loaded.stop_token_ids or stop_ids))
         if self.config.max_draft_tokens:
             sequence.drafter = Drafter(prompt_ids)
         self._sequences[request_id] = sequence
@@ -394,6 +401,9 @@ class LLMEngine:
             sequence.note_limit("shortest_completion")
         return kept
 
+    def _find_closing(self, matcher: Matcher, limit: int) -> list[int] | None:
+        return closing_tokens(matcher, self._vocabulary, limit, is_quick=True)
+
     def _room(self, params: SamplingParams, prompt_token_ids: SequenceOf[int]) -> int:
         """Tokens that a request may generate."""
         return min(params.max_tokens, self.max_model_len - len(prompt_token_ids))
@@ -469,9 +479,3 @@ def _bad_word_ids(tokenizer: Any, words: Iterable[str]) -> set[tuple[int, ...]]:
 def _pause() -> None:
     # Only compiles are under way; they need the cores more than this loop does.
     time.sleep(POLL_S)
-
-
-def _make_grammars(config: EngineConfig, loaded: LoadedModel) -> GrammarManager:
-    vocabulary = read_vocabulary(loaded.tokenizer, vocab_size=loaded.vocab_size, stop_token_ids=loaded.stop_token_ids)
-    backends = [load_backend(name, vocabulary) for name in config.grammar_backends]
-    return GrammarManager(backends, config.compile_settings())

@@ -26,7 +26,9 @@ _FEW = 48
 """With so few legal ids each is a choice that matters (names, digits, constants); with more the text is free."""
 
 
-def closing_tokens(matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_states: int = MAX_STATES) -> list[int] | None:
+def closing_tokens(
+    matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_states: int = MAX_STATES, is_quick: bool = False
+) -> list[int] | None:
     """Find few ids that lead from the state of `matcher` to a whole value; the matcher is left as it was.
 
     Args:
@@ -34,6 +36,7 @@ def closing_tokens(matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_
         vocabulary: The tokens.
         limit: Longest way that is of use, in ids; the stop id is not part of it.
         max_states: Bound of the search.
+        is_quick: Take the first way that is found and look for no shorter one.
 
     Returns:
         The ids, none if the value is whole already; None if no way was found within the bounds, though there may be one.
@@ -42,7 +45,7 @@ def closing_tokens(matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_
         return []
     search = _Search(matcher, vocabulary, limit)
     try:
-        return search.run(max_states)
+        return search.run(max_states, num_improving=0 if is_quick else MOST_IMPROVING_STATES)
     finally:
         search.go_to(())
 
@@ -78,10 +81,10 @@ class _Search:
         # Texts that were reached, with their number of ids: the state depends on the text alone.
         self._reached: dict[bytes, int] = {b"": 0}
 
-    def run(self, max_states: int) -> list[int] | None:
+    def run(self, max_states: int, *, num_improving: int) -> list[int] | None:
         best, num_states = self._first_way(max_states)
         if best is not None:
-            best = self._shorter_way(min(max_states - num_states, MOST_IMPROVING_STATES)) or best
+            best = self._shorter_way(min(max_states - num_states, num_improving)) or best
         return None if best is None else list(best)
 
     def _first_way(self, max_states: int) -> tuple[tuple[int, ...] | None, int]:
