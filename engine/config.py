@@ -39,7 +39,8 @@ class EngineConfig:
             memory, float32 on the CPU: bfloat16 logits depend on the batch they were computed in.
         max_num_seqs: Sequences in one batch, at least 1.
         max_model_len: Longest prompt plus answer in tokens; None takes what the model declares.
-        max_num_batched_tokens: Tokens computed in one step, more than `max_num_seqs`; a longer prompt is computed in pieces.
+        max_num_batched_tokens: Tokens computed in one step, more than `max_num_seqs`; a longer prompt is computed in pieces, so
+            that it does not hold up the others. None is 256 on the CPU and 2,048 on CUDA, and `max_num_seqs` more.
         kv_cache_bytes: Size of the KV cache; None takes what `max_num_seqs` sequences of full length need, within a quarter of
             the free memory on the CPU and nine tenths on CUDA.
         kv_block_size: Tokens of a block of the KV cache; only full blocks are shared. None is 16, and 256 on CUDA, where flash
@@ -71,7 +72,7 @@ class EngineConfig:
     dtype: str = "auto"
     max_num_seqs: int = 16
     max_model_len: int | None = None
-    max_num_batched_tokens: int = 1024
+    max_num_batched_tokens: int | None = None
     kv_cache_bytes: int | None = None
     kv_block_size: int | None = None
     prefix_caching: bool = True
@@ -96,7 +97,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, not {value}", param=name)
-        if self.max_num_batched_tokens <= self.max_num_seqs:
+        if self.max_num_batched_tokens is not None and self.max_num_batched_tokens <= self.max_num_seqs:
             raise InvalidRequestError(
                 f"max_num_batched_tokens must be more than max_num_seqs ({self.max_num_seqs}), not {self.max_num_batched_tokens}",
                 param="max_num_batched_tokens",

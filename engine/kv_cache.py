@@ -54,8 +54,8 @@ class CachedSequence(Protocol):
 class KVCache(Protocol):
     """What the scheduler needs of a cache."""
 
-    def can_allocate(self, sequence: CachedSequence) -> bool:
-        """Whether all tokens of a waiting sequence could be held now; does not change state."""
+    def can_allocate(self, sequence: CachedSequence, *, num_spared: int = 0) -> bool:
+        """Whether a waiting sequence could be held now, and `num_spared` blocks stay free; does not change state."""
         ...
 
     def allocate(self, sequence: CachedSequence) -> None:
@@ -132,12 +132,12 @@ class PagedKVCache:
         """Tokens that all sequences together can have."""
         return self.num_blocks * self.block_size
 
-    def can_allocate(self, sequence: CachedSequence) -> bool:
+    def can_allocate(self, sequence: CachedSequence, *, num_spared: int = 0) -> bool:
         """Whether all its tokens, and the one after them, fit beside what is held now."""
         known = self._find_prefix(sequence)
         num_revived = sum(self._pool.is_free(block_id) for block_id in known)
         num_new = self._num_blocks_for(sequence.num_tokens + 1) - len(known)
-        return num_new + num_revived <= self._pool.num_free
+        return num_new + num_revived + num_spared <= self._pool.num_free
 
     def allocate(self, sequence: CachedSequence) -> None:
         """Take over the known blocks of its beginning; the rest is reserved step by step."""

@@ -1,4 +1,4 @@
-"""How many blocks the KV cache gets: what the batch can need, within the memory that there is."""
+"""Sizes that follow from the model and the machine: blocks of the KV cache, and tokens of a step."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ CPU_SHARE = 0.25
 CUDA_SHARE = 0.9
 BLOCK_SIZE = 16
 CUDA_BLOCK_SIZE = 256
+STEP_TOKENS = 256
+"""About as many rows as keep a core's matrix units busy; more only makes the others wait longer."""
+CUDA_STEP_TOKENS = 2048
 
 
 def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
@@ -47,6 +50,13 @@ def pick_block_size(config: EngineConfig, device: torch.device) -> int:
     if config.kv_block_size is not None:
         return config.kv_block_size
     return CUDA_BLOCK_SIZE if device.type == "cuda" else BLOCK_SIZE
+
+
+def pick_token_budget(config: EngineConfig, device: torch.device) -> int:
+    """Give the tokens that one step may compute."""
+    if config.max_num_batched_tokens is not None:
+        return config.max_num_batched_tokens
+    return config.max_num_seqs + (CUDA_STEP_TOKENS if device.type == "cuda" else STEP_TOKENS)
 
 
 def bytes_per_token(loaded: LoadedModel) -> int:

@@ -25,7 +25,7 @@ from .grammar.backends.registry import load_backend
 from .grammar.closing import closing_tokens
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
-from .kv_cache_size import pick_block_size, plan_num_blocks
+from .kv_cache_size import pick_block_size, pick_token_budget, plan_num_blocks
 from .logit_rules import LogitRules
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
 from .model_loader import load_model
@@ -85,7 +85,7 @@ class LLMEngine:
             self._grammars,
             max_num_seqs=config.max_num_seqs,
             max_model_len=self._loaded.max_model_len,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_batched_tokens=pick_token_budget(config, self._loaded.device),
             max_queue=config.max_queue,
             grammar_timeout_s=config.grammar_timeout_s,
             max_draft_tokens=config.max_draft_tokens,

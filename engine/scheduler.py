@@ -221,7 +221,9 @@ class Scheduler:
         return failed
 
     def _start(self, sequence: Sequence) -> bool:
-        if len(self._running) >= self._max_num_seqs or not self._kv_cache.can_allocate(sequence):
+        # A block is left for every other one: it would soon take it back by preempting this sequence.
+        is_room = len(self._running) < self._max_num_seqs
+        if not is_room or not self._kv_cache.can_allocate(sequence, num_spared=len(self._running)):
             return False
         self._kv_cache.allocate(sequence)
         # All of its prompt at once: halves of two prompts could otherwise stand in each other's way.
