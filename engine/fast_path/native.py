@@ -167,28 +167,28 @@ class NativeOps:
             function.restype = None
 
 
-@lru_cache(maxsize=1)
-def load_library() -> ctypes.CDLL | None:
-    """Compile the kernels, or take what was compiled before; None, with a line in the log, where that does not work."""
+@lru_cache(maxsize=4)
+def load_library(source: Path = SOURCE) -> ctypes.CDLL | None:
+    """Compile a source, or take what was compiled before; None, with a line in the log, where that does not work."""
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     if compiler is None:
         logger.info("no C++ compiler here: PyTorch's operations are used between the matrix products")
         return None
     try:
-        return ctypes.CDLL(str(_build(compiler)))
+        return ctypes.CDLL(str(_build(compiler, source)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         logger.warning("the CPU kernels could not be compiled, PyTorch's operations are used instead: %s", _reason(error))
         return None
 
 
-def _build(compiler: str) -> Path:
-    name = hashlib.sha256("\n".join([compiler, *FLAGS, SOURCE.read_text(encoding="utf-8"), _cpu()]).encode()).hexdigest()[:24]
-    target = _cache_folder() / f"kernels-{name}.so"
+def _build(compiler: str, source: Path) -> Path:
+    name = hashlib.sha256("\n".join([compiler, *FLAGS, source.read_text(encoding="utf-8"), _cpu()]).encode()).hexdigest()[:24]
+    target = _cache_folder() / f"{source.stem}-{name}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             made = Path(folder) / "kernels.so"
-            command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+            command = [compiler, *FLAGS, str(source), "-o", str(made)]
             try:
                 _run([*command, "-fopenmp"])
             except subprocess.CalledProcessError:

@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .kernels import pick_kernel
+from .kernels.torch_kernel import apply_torch
+
 BITS_PER_WORD = 32
 
 
@@ -51,10 +54,33 @@ def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor, row
         bitmask: int32 `(len(rows), words)` on the same device. Columns past `words * 32` are denied.
         rows: int64 `(len(rows),)` on the same device; `rows[i]` is the logits row that mask row `i` speaks of.
     """
-    vocab_size = logits.shape[1]
-    shifts = torch.arange(BITS_PER_WORD, dtype=torch.int32, device=bitmask.device)
-    allowed = ((bitmask.unsqueeze(-1) >> shifts) & 1).bool().reshape(bitmask.shape[0], -1)[:, :vocab_size]
-    missing = vocab_size - allowed.shape[1]
-    if missing > 0:
-        allowed = torch.nn.functional.pad(allowed, (0, missing), value=False)
-    logits.index_copy_(0, rows, logits.index_select(0, rows).masked_fill_(~allowed, float("-inf")))
+    if logits.dtype in (torch.float32, torch.bfloat16, torch.float16) and logits.stride(1) == 1:
+        pick_kernel(logits.device.type)(logits, bitmask, rows)
+    else:
+        apply_torch(logits, bitmask, rows)
+
+
+class BitmaskPool:
+    """The table of an engine, allocated once and handed out step by step; it grows where a step needs more rows.
+
+    Two tables take turns, so that one can still be on its way to a device while the next step is filled.
+
+    Args:
+        num_rows: Rows that a step needs, as a rule: sequences times `1 + drafts`.
+        vocab_size: Columns of the logits.
+        pin_memory: Whether the table will be copied to a device.
+    """
+
+    def __init__(self, num_rows: int, vocab_size: int, *, pin_memory: bool = False) -> None:
+        self.vocab_size = vocab_size
+        self._pin_memory = pin_memory
+        self._tables = [new_bitmask(num_rows, vocab_size, pin_memory=pin_memory) for _ in range(2)]
+        self._turn = 0
+
+    def take(self, num_rows: int) -> torch.Tensor:
+        """Give a table that denies everything: int32 `(num_rows, words)` on the CPU, good until `take` was called twice more."""
+        self._turn ^= 1
+        if num_rows > len(self._tables[self._turn]):
+            self._tables[self._turn] = new_bitmask(2 * num_rows, self.vocab_size, pin_memory=self._pin_memory)
+        table = self._tables[self._turn][:num_rows]
+        return table.zero_()
