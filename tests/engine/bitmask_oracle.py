@@ -8,7 +8,8 @@ import torch
 
 from engine.grammar.kernels import ApplyKernel
 
-WIDTHS = (1, 31, 32, 33, 64, 1000, 32_001)
+WIDTHS = (1, 31, 32, 33, 1000, 32_001)
+_LARGE = 10_000
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -29,7 +30,7 @@ def check_kernel(kernel: ApplyKernel, *, widths: tuple[int, ...] = WIDTHS, dtype
     count = 0
     for vocab_size in widths:
         for dtype in dtypes:
-            for rows in ([4, 0, 2], [1], [], [0, 1, 2, 3, 4]):
+            for rows in ([4, 0, 2], [1], [], [0, 1, 2, 3, 4])[: 1 if vocab_size > _LARGE else 4]:
                 for mask_size in (vocab_size, max(1, vocab_size - 40)):
                     density = rng.choice([0.0, 0.01, 0.5, 1.0], size=(len(rows), 1))
                     allowed = rng.random((len(rows), mask_size)) < density

@@ -29,7 +29,7 @@ def test_kernel_does_what_numpy_does(name: str) -> None:
     kernel = make_kernel(name)
     if kernel is None:
         pytest.skip("no C++ compiler here")
-    assert check_kernel(kernel) == 168
+    assert check_kernel(kernel) == 126
 
 
 def test_compiled_operations_do_what_numpy_does() -> None:
