@@ -26,11 +26,13 @@ from .errors import (
 from .events import ContentDelta, Event, FinalResult, PartialObject, ReasoningDelta, RetryStarted
 from .result import Result, Usage
 from .settings import GenerateOptions, GenerationSettings
+from .text_types import Choice, Grammar, Regex, StructuralTag
 
 __all__ = [
     "AnswerTruncatedError",
     "AsyncClient",
     "AsyncResponseStream",
+    "Choice",
     "Client",
     "ContentDelta",
     "Event",
@@ -39,6 +41,7 @@ __all__ = [
     "GenerateOptions",
     "GenerationError",
     "GenerationSettings",
+    "Grammar",
     "InvalidAnswerError",
     "InvalidRequestError",
     "InvalidSchemaError",
@@ -49,9 +52,11 @@ __all__ = [
     "Problem",
     "ReasoningDelta",
     "ReasoningTruncatedError",
+    "Regex",
     "ResponseStream",
     "Result",
     "RetryStarted",
+    "StructuralTag",
     "UnknownModelError",
     "UnsupportedSchemaError",
     "UpstreamBusyError",

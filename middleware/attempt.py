@@ -10,7 +10,7 @@ from typing import Literal
 
 from .result import FinishReason, Usage
 
-ProblemKind = Literal["json", "schema", "type", "missing"]
+ProblemKind = Literal["json", "schema", "type", "text", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Problem:
     Attributes:
         pointer: Place in the answer as a JSON pointer in URI fragment form, `#` for the whole answer.
         message: What is wrong there, in words that a model can act on.
-        kind: `json` (not strict JSON), `schema` (JSON Schema keyword), `type` (the Python type refused it), `missing` (no
-            answer).
+        kind: `json` (not strict JSON), `schema` (JSON Schema keyword), `type` (the Python type refused it), `text` (not a
+            text that was asked for), `missing` (no answer).
     """
 
     pointer: str

@@ -68,6 +68,18 @@ class Generation(Generic[T]):
             return self._output.schema
         return wrap_root(self._output.schema) if self._is_wrapped else flatten_root(self._output.schema)
 
+    @property
+    def _is_bound(self) -> bool:
+        """Whether an answer can be wrong."""
+        return self._schema is not None or self._output.text_type is not None
+
+    @property
+    def _takes_blank(self) -> bool:
+        """Whether an answer of nothing but white space is one: where it was asked for, or nothing was and nothing was thought."""
+        if self._output.text_type is not None:
+            return not isinstance(self._output.validate(self._attempt.content), tuple)
+        return self._schema is None and not self._attempt.reasoning
+
     def next_request(self) -> ChatRequest | None:
         """Return what to ask next, None when the call is over. Begins a new attempt.
 
@@ -80,7 +92,7 @@ class Generation(Generic[T]):
             raise self.annotate(UpstreamError("the upstream ended without saying why", retryable=True))
         settings = replace(self._settings, timeout_s=self.remaining_s())
         messages = build_reask(self._messages, self._failed[-1]) if self._failed else self._messages
-        self._request = ChatRequest(messages, self._schema, settings)
+        self._request = ChatRequest(messages, self._schema, settings, self._output.text_type)
         self._attempt = _AttemptText(self._schema is not None, self._traits.extracts_answer)
         return self._request
 
@@ -126,10 +138,13 @@ class Generation(Generic[T]):
         self._raise_if_cut(end)
         content = self._attempt.content
         # Content without an answer is a preamble to the user, in a channel that is not the final one.
-        if end.is_reasoning_open or (not content.strip() and (self._schema is not None or self._attempt.reasoning)):
+        if end.is_reasoning_open or (not content.strip() and not self._takes_blank):
             yield from self._retry(end, (Problem("#", "no answer was given after the thinking", "missing"),))
             return
         text = extract_answer(content) if self._schema is not None and self._traits.extracts_answer else content
+        if self._output.text_type is not None and self._traits.extracts_answer:
+            # A server's model writes a line break around its answer; a mask would not.
+            text = content.strip()
         answer = self._output.validate(text, is_wrapped=self._is_wrapped)
         if isinstance(answer, tuple):
             self._attempt.broke_schema = any(problem.kind in ("json", "schema") for problem in answer)
@@ -144,11 +159,11 @@ class Generation(Generic[T]):
         if end.finish_reason == "length":
             if end.is_reasoning_open or not content.strip():
                 raise self._error(ReasoningTruncatedError, end, "the token limit came inside the thinking", _THINKING_HINT)
-            if self._schema is not None:
+            if self._is_bound:
                 raise self._error(AnswerTruncatedError, end, "the token limit came inside the answer", _ANSWER_HINT)
         if end.refusal is not None:
             raise self._error(NoFinalAnswerError, end, f"the model refused: {end.refusal}")
-        if end.finish_reason == "content_filter" and self._schema is not None:
+        if end.finish_reason == "content_filter" and self._is_bound:
             raise self._error(NoFinalAnswerError, end, "the provider's content filter stopped the answer")
 
     def _retry(self, end: UpstreamEnd, problems: tuple[Problem, ...]) -> Iterator[Event[T]]:

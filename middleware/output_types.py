@@ -1,8 +1,8 @@
 """What the caller wants back, and the JSON schema that says so.
 
 Takes pydantic models, dataclasses, TypedDicts, `Literal`, unions, lists, primitives (whatever pydantic's `TypeAdapter` takes), a
-raw JSON schema as a dict, and `str` or None for free text. Property order is kept everywhere; keys are never sorted.
-The shape that a provider wants is made in `wire_schema.py`.
+raw JSON schema as a dict, `str` or None for free text, and the kinds of text in `text_types.py`. Property order is kept; keys are
+never sorted. The shape that a provider wants is made in `wire_schema.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, core_schema
 
 from .attempt import Problem
 from .errors import InvalidRequestError, InvalidSchemaError
+from .text_types import Choice, Grammar, Regex, StructuralTag, TextType, check_text, check_type
 from .validation import MAX_PROBLEMS, NotStrictJsonError, SchemaChecker, parse_strict, to_pointer
 
 T = TypeVar("T")
@@ -35,7 +36,8 @@ class OutputType(Generic[T]):
 
     Attributes:
         name: Short name, for messages and for providers that want one.
-        schema: JSON schema, None for free text.
+        schema: JSON schema, None for text.
+        text_type: What a text is bound to, None for free text and JSON.
     """
 
     def __init__(self, output_type: Any) -> None:
@@ -48,7 +50,12 @@ class OutputType(Generic[T]):
         self._adapter: pydantic.TypeAdapter[T] | None = None
         self._checker: SchemaChecker | None = None
         self.schema: dict[str, Any] | None = None
-        if output_type is None or output_type is str:
+        self.text_type: TextType | None = None
+        if isinstance(output_type, (Regex, Choice, Grammar, StructuralTag)):
+            check_type(output_type)
+            self.text_type = output_type
+            self.name = "text"
+        elif output_type is None or output_type is str:
             self.name = "text"
         elif isinstance(output_type, Mapping):
             self.schema = _copy_schema(output_type)
@@ -67,6 +74,8 @@ class OutputType(Generic[T]):
             text: The answer, without anything around it.
             is_wrapped: The answer is `{"value": ...}` and only the value is wanted.
         """
+        if self.text_type is not None and (found := check_text(self.text_type, text)):
+            return found
         if self._checker is None:
             return Accepted(cast(T, text))
         try:

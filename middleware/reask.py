@@ -32,5 +32,6 @@ def build_reask(messages: Sequence[Mapping[str, Any]], failed: FailedAttempt) ->
 def _note(failed: FailedAttempt) -> str:
     if failed.problems[0].kind == "missing":
         return "Your last reply held no answer. Think briefly, then give the answer."
+    how = " and nothing else" if failed.problems[0].kind == "text" else ", as JSON and nothing else"
     problems = "\n".join(f"- {problem}" for problem in failed.problems)
-    return f"Your last answer was not valid:\n{problems}\nGive the whole answer again, corrected, as JSON and nothing else."
+    return f"Your last answer was not valid:\n{problems}\nGive the whole answer again, corrected{how}."

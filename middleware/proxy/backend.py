@@ -80,7 +80,7 @@ class ServedModel:
         Raises:
             MiddlewareError: Everything but a truncated generation, which is an `Outcome`.
         """
-        may_leave_early = call.is_streamed and (call.schema is None or self.is_local)
+        may_leave_early = call.is_streamed and (call.output_type is None or self.is_local)
         has_left = False
         try:
             async with aclosing(self._events(call, timeout_s)) as events:
@@ -110,14 +110,14 @@ class ServedModel:
             options["thinking"] = call.thinking
         else:
             options["reasoning_effort"] = call.reasoning_effort
-        async with self.client.stream(call.schema, call.messages, **options) as events:
+        async with self.client.stream(call.output_type, call.messages, **options) as events:
             async for event in events:
                 yield event
 
 
 def _finished(result: Result[Any], call: CompletionCall) -> Outcome:
     return Outcome(
-        content=result.content if call.schema is None else _answer_text(result),
+        content=_content(result, call),
         reasoning=result.reasoning,
         usage=result.usage,
         finish_reason=result.finish_reason,
@@ -128,6 +128,13 @@ def _finished(result: Result[Any], call: CompletionCall) -> Outcome:
         checked_after=result.checked_after,
         notes=result.notes,
     )
+
+
+def _content(result: Result[Any], call: CompletionCall) -> str:
+    if call.text_type is not None:
+        # White space around it is no part of the text that was asked for.
+        return str(result.output)
+    return result.content if call.schema is None else _answer_text(result)
 
 
 def _answer_text(result: Result[Any]) -> str:

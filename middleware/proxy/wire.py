@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..text_types import Choice, Grammar, Regex, StructuralTag, TextType
 from .errors import ApiError, invalid_parameter
 
 HARMLESS_FIELDS = frozenset(
@@ -91,6 +92,17 @@ class _SchemaFormat(_WireModel):
     json_schema: _JsonSchemaFormat
 
 
+class _StructuredOutputs(_WireModel):
+    """vLLM's word for every kind of constraint; exactly one of them is given."""
+
+    json_: dict[str, Any] | str | None = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    structural_tag: dict[str, Any] | str | None = None
+
+
 class _StreamOptions(_WireModel):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
@@ -118,6 +130,12 @@ class _Body(_WireModel):
     max_reasoning_tokens: int | None = Field(default=None, ge=0, le=MAX_INT)
     thinking_token_budget: int | None = Field(default=None, ge=0, le=MAX_INT)
     include_reasoning: bool | None = None
+    structured_outputs: _StructuredOutputs | None = None
+    # The older names of the same.
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +143,8 @@ class CompletionCall:
     """A checked request.
 
     Attributes:
-        schema: JSON schema of the answer; None asks for free text.
+        schema: JSON schema of the answer; None asks for text.
+        text_type: What the text is bound to; None asks for free text, or for JSON.
         thinking: False switches the thinking off, True on, None leaves the model's default.
         reasoning_effort: OpenAI's word for how much to think, where one was given; models without levels read it as on or off.
         settings: Generation settings that the caller gave; what is absent is left to the defaults of the client.
@@ -135,12 +154,18 @@ class CompletionCall:
     model: str
     messages: list[dict[str, str]]
     schema: dict[str, Any] | None = None
+    text_type: TextType | None = None
     thinking: bool | None = None
     reasoning_effort: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     is_streamed: bool = False
     include_usage: bool = False
     include_reasoning: bool = True
+
+    @property
+    def output_type(self) -> dict[str, Any] | TextType | None:
+        """What the client is asked for."""
+        return self.schema if self.text_type is None else self.text_type
 
 
 def read_call(data: bytes) -> CompletionCall:
@@ -160,10 +185,12 @@ def read_call(data: bytes) -> CompletionCall:
         _raise_worst_problem(error)
     if body.stream_options is not None and not body.stream:
         raise invalid_parameter("stream_options", "stream_options is only allowed with stream: true")
+    schema, text_type = _wanted_output(body)
     return CompletionCall(
         model=body.model,
         messages=[_plain_message(message) for message in body.messages],
-        schema=_wanted_schema(body),
+        schema=schema,
+        text_type=text_type,
         thinking=_wanted_thinking(body),
         reasoning_effort=body.reasoning_effort,
         settings=_given_settings(body),
@@ -228,6 +255,65 @@ def _plain_message(message: _Message) -> dict[str, str]:
         content = "".join(part.text for part in content)
     role = "system" if message.role == "developer" else message.role
     return {"role": role, "content": content or ""}
+
+
+def _wanted_output(body: _Body) -> tuple[dict[str, Any] | None, TextType | None]:
+    """Give the schema, or what the text is bound to.
+
+    Raises:
+        ApiError: More than one constraint, or an empty one.
+    """
+    wanted = _text_constraints(body)
+    schema = _wanted_schema(body)
+    if schema is not None:
+        wanted["response_format"] = schema
+    if len(wanted) > 1:
+        raise invalid_parameter(list(wanted)[1], f"only one of {' and '.join(wanted)} can bind an answer")
+    for param, value in wanted.items():
+        return _read_constraint(param, value)
+    return None, None
+
+
+def _text_constraints(body: _Body) -> dict[str, Any]:
+    """Everything that was asked for besides `response_format`, by the name of its field."""
+    given = {name: getattr(body, name) for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar")}
+    outputs = body.structured_outputs
+    if outputs is not None:
+        given |= {f"structured_outputs.{name.rstrip('_')}": getattr(outputs, name) for name in type(outputs).model_fields}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if outputs is not None and not any(name.startswith("structured_outputs") for name in wanted):
+        raise invalid_parameter("structured_outputs", "structured_outputs names no constraint")
+    return wanted
+
+
+def _read_constraint(param: str, value: Any) -> tuple[dict[str, Any] | None, TextType | None]:
+    name = param.rpartition(".")[2].removeprefix("guided_")
+    if name != "response_format" and (not value or (isinstance(value, str) and not value.strip())):
+        raise invalid_parameter(param, f"{param} is empty")
+    match name:
+        case "regex":
+            return None, Regex(value)
+        case "choice":
+            return None, Choice(tuple(value))
+        case "grammar":
+            return None, Grammar(value)
+        case "structural_tag":
+            return None, StructuralTag(_read_object(param, value))
+        case "json_object":
+            return JSON_OBJECT_SCHEMA, None
+        case _:
+            return _read_object(param, value), None
+
+
+def _read_object(param: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise invalid_parameter(param, f"{param} is not JSON") from None
+    if not isinstance(value, dict):
+        raise invalid_parameter(param, f"{param} must be an object")
+    return value
 
 
 def _wanted_schema(body: _Body) -> dict[str, Any] | None:

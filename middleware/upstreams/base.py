@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ..result import Enforcement, FinishReason, Usage
 from ..settings import GenerationSettings
+from ..text_types import TextType
 
 JsonSchema = dict[str, Any]
 Message = Mapping[str, Any]
@@ -36,13 +37,15 @@ class ChatRequest:
 
     Attributes:
         messages: The conversation, `role` and `content` and what else the upstream takes.
-        schema: JSON schema of the answer, property order as given; None = free text.
+        schema: JSON schema of the answer, property order as given; None = text.
         settings: Options of the call; `timeout_s` is the time left.
+        text_type: What a text is bound to; None = free text, or JSON.
     """
 
     messages: Sequence[Message]
     schema: JsonSchema | None = None
     settings: GenerationSettings = field(default_factory=GenerationSettings)
+    text_type: TextType | None = None
 
 
 @dataclass(frozen=True, slots=True)

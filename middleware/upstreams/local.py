@@ -18,6 +18,7 @@ from ..errors import (
 )
 from ..result import FinishReason, Usage
 from ..settings import GenerationSettings
+from ..text_types import Choice, Grammar, Regex, StructuralTag
 from .base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
 from .local_errors import translate_engine_error
 
@@ -115,9 +116,7 @@ class LocalUpstream:
             name = next(iter(settings.extra))
             raise InvalidRequestError(f"local models have no option {name!r}", param=name)
         with _translated():
-            from engine import GrammarSpec
-
-            grammar = GrammarSpec.from_json_schema(request.schema) if request.schema is not None else None
+            grammar = _grammar(request)
             prompt = engine.render(list(request.messages), thinking=settings.thinking)
             return engine.submit(
                 prompt, _sampling(settings), grammar=grammar, on_unknown=settings.on_unknown, thinking=settings.thinking
@@ -157,6 +156,22 @@ def _config(module: Any, model: str, options: Mapping[str, Any]) -> Any:
         return module.EngineConfig(model=model, **options)
     except TypeError as error:
         raise InvalidRequestError(f"engine_options: {error}", param="engine_options") from error
+
+
+def _grammar(request: ChatRequest) -> Any:
+    from engine import GrammarSpec
+
+    match request.text_type:
+        case Regex(pattern):
+            return GrammarSpec.regex(pattern)
+        case Choice(texts):
+            return GrammarSpec.choice(texts)
+        case Grammar() as grammar:
+            return GrammarSpec.ebnf(grammar.text) if grammar.kind == "ebnf" else GrammarSpec.lark(grammar.text)
+        case StructuralTag(tag):
+            return GrammarSpec.structural_tag(tag)
+        case None:
+            return GrammarSpec.from_json_schema(request.schema) if request.schema is not None else None
 
 
 def _sampling(settings: GenerationSettings) -> Any:
@@ -232,12 +247,12 @@ def _items(output: RequestOutput, request: ChatRequest, has_family: bool) -> Ite
 
 def _end(output: RequestOutput, request: ChatRequest, has_family: bool) -> UpstreamEnd:
     reason: FinishReason = "length" if output.stop_reason == "length" else "stop"
-    has_schema = request.schema is not None
+    is_bound = request.schema is not None or request.text_type is not None
     return UpstreamEnd(
         finish_reason=reason,
         usage=Usage(len(output.prompt_token_ids), len(output.token_ids), output.num_reasoning_tokens),
-        enforcement="masked" if has_schema else "validated",
-        strategy="mask" if has_schema else "text",
+        enforcement="masked" if is_bound else "validated",
+        strategy="mask" if is_bound else "text",
         checked_after=tuple(output.unenforced),
         is_reasoning_open=has_family and not output.reasoning_ended,
     )

@@ -14,7 +14,8 @@ from typing import Any
 
 from reasoning_parsers import FamilyRegistry, ReasoningFamily, ReasoningParserError
 
-from ..errors import InvalidRequestError, UnknownModelError
+from ..errors import InvalidRequestError, UnknownModelError, UnsupportedSchemaError
+from ..text_types import can_check
 from .base import ChatRequest, UpstreamItem, UpstreamTraits
 from .content_splitter import find_family
 from .litellm_loader import load_litellm
@@ -140,6 +141,12 @@ class RemoteUpstream:
         )
 
     def _call(self, request: ChatRequest) -> RemoteCall:
+        if request.text_type is not None and not can_check(request.text_type):
+            kind = type(request.text_type).__name__
+            raise UnsupportedSchemaError(
+                f"the answer of a remote model cannot be checked against this {kind}",
+                hint="use a local model, a JSON schema, a Choice or a plainer Regex",
+            )
         return RemoteCall(request, *self._prepare())
 
     def _prepare(self) -> tuple[Target, CapabilityMemory]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from middleware import Choice, Grammar, Regex, StructuralTag
 from middleware.proxy.errors import ApiError
 from middleware.proxy.wire import HARMLESS_FIELDS, NEUTRAL_VALUES, read_call
 
@@ -156,3 +157,45 @@ def test_read_call_refuses_and_names_the_field(fields: dict[str, Any], param: st
 )
 def test_read_call_refuses_what_is_no_json_object(data: bytes) -> None:
     assert _refusal(data).code == "invalid_request"
+
+
+CONSTRAINTS: dict[str, tuple[dict[str, Any], Any]] = {
+    "regex": ({"structured_outputs": {"regex": "a+"}}, Regex("a+")),
+    "choice": ({"structured_outputs": {"choice": ["a", "b"]}}, Choice(("a", "b"))),
+    "grammar": ({"structured_outputs": {"grammar": "start: x"}}, Grammar("start: x")),
+    "tag": ({"structured_outputs": {"structural_tag": '{"format": {}}'}}, StructuralTag({"format": {}})),
+    "json": ({"structured_outputs": {"json": {"type": "array"}}}, {"type": "array"}),
+    "json-text": ({"structured_outputs": {"json": '{"type": "array"}'}}, {"type": "array"}),
+    "object": ({"structured_outputs": {"json_object": True}}, {"type": "object"}),
+    "guided-regex": ({"guided_regex": "a+"}, Regex("a+")),
+    "guided-choice": ({"guided_choice": ["a"]}, Choice(("a",))),
+    "guided-grammar": ({"guided_grammar": 'root ::= "a"'}, Grammar('root ::= "a"')),
+    "guided-json": ({"guided_json": {"type": "array"}}, {"type": "array"}),
+}
+
+
+@pytest.mark.parametrize(("fields", "output_type"), CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_read_call_reads_every_kind_of_constraint(fields: dict[str, Any], output_type: Any) -> None:
+    assert _read(**fields).output_type == output_type
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"grammar": " "}}, "structured_outputs.grammar"),
+        ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"structural_tag": "[]"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"regex": "a", "whitespace_pattern": " ?"}}, "structured_outputs.whitespace_pattern"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_regex": "a", "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+    ],
+    ids=str,
+)
+def test_read_call_takes_exactly_one_constraint(fields: dict[str, Any], param: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
+    assert _refusal(json.dumps(body).encode()).param == param
