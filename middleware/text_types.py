@@ -103,6 +103,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 def _spell_classes(pattern: str) -> str:
     r"""Write `\d` and `\w` as what they mean in Python, all of Unicode: in JSON schemas they are ASCII."""
+    in_class = False
 
     def spell(match: re.Match[str]) -> str:
         nonlocal in_class
@@ -116,7 +117,6 @@ def _spell_classes(pattern: str) -> str:
             return found
         return inner if in_class else f"[{inner}]"
 
-    in_class = False
     return re.sub(r"\\.|[\[\]]", spell, pattern, flags=re.DOTALL)
 
 

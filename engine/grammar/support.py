@@ -15,14 +15,11 @@ from typing import Literal
 from ..errors import UnsupportedGrammarError
 from .rewrite import BACKENDS, Program, Rewriting, rewrite
 from .rewrite.expand import ASSERTING
+from .sources import ebnf_text, lark_text
 from .spec import GrammarSpec
 
 Status = Literal["masked", "checked", "refused"]
 MAX_REMEMBERED = 64
-_KINDS = {
-    "xgrammar": frozenset({"json_schema", "regex", "choice", "ebnf", "structural_tag"}),
-    "llguidance": frozenset({"json_schema", "regex", "choice", "lark"}),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,26 @@ def support_report(spec: GrammarSpec) -> SupportReport:
     """
     if spec.kind == "json_schema":
         return _schema_report(spec.source)
-    status: dict[str, Status] = {name: "masked" if spec.kind in kinds else "refused" for name, kinds in _KINDS.items()}
-    return SupportReport((SupportEntry("#", spec.kind, status),))
+    status, reasons = _text_status(spec)
+    return SupportReport((SupportEntry("#", spec.kind, status, "; ".join(reasons)),))
+
+
+def _text_status(spec: GrammarSpec) -> tuple[dict[str, Status], list[str]]:
+    """Say which backends can express a constraint that is no schema, and why the others cannot."""
+    status: dict[str, Status] = {}
+    reasons = []
+    spell = {"xgrammar": ebnf_text, "llguidance": lark_text}
+    for name in BACKENDS:
+        status[name] = "masked"
+        try:
+            if spec.kind != "structural_tag":
+                spell[name](spec.kind, spec.source)
+            elif name != "xgrammar":
+                raise UnsupportedGrammarError(f"{name} does not take structural tags")
+        except UnsupportedGrammarError as error:
+            status[name] = "refused"
+            reasons.append(str(error))
+    return status, reasons
 
 
 def rewritten_schema(spec: GrammarSpec, *, backend: str) -> str:

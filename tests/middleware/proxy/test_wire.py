@@ -106,7 +106,7 @@ def test_read_call_takes_unsupported_fields_that_ask_for_nothing(name: str) -> N
         pytest.param({"stop": ["x"]}, "stop", "unsupported_parameter", id="stop"),
         pytest.param({"tools": [{}]}, "tools", "unsupported_parameter", id="tools"),
         pytest.param({"logprobs": True}, "logprobs", "unsupported_parameter", id="logprobs"),
-        pytest.param({"guided_json": {}}, "guided_json", "unknown_parameter", id="unknown-field"),
+        pytest.param({"best_of": 2}, "best_of", "unknown_parameter", id="unknown-field"),
         pytest.param({"model": 3}, "model", "invalid_value", id="model-type"),
         pytest.param({"messages": []}, "messages", "invalid_value", id="no-messages"),
         pytest.param({"messages": [{"role": "user", "content": 3}]}, "messages[0].content", "invalid_value", id="content-type"),
