@@ -32,22 +32,27 @@ class MarkerSearch:
     """Searches for a fixed set of markers.
 
     Args:
-        markers: The markers; none is empty.
+        markers: The markers, if any; none is empty.
         suffix_pattern: Regular expression of a suffix that may stand before the last character of each; "" for none.
 
     Attributes:
         heads: The characters that markers begin with. A text that has none of them, and no tail before it, holds no marker.
     """
 
-    __slots__ = ("_markers", "_suffixed", "heads")
+    __slots__ = ("_any", "_beginnings", "_markers", "_max_len", "_suffixed", "heads")
 
     def __init__(self, markers: Iterable[str], suffix_pattern: str = "") -> None:
         self._markers = tuple(markers)
         self._suffixed = tuple(_Suffixed(marker, suffix_pattern) for marker in self._markers) if suffix_pattern else ()
+        self._any = re.compile("|".join(map(re.escape, self._markers)))
+        self._beginnings = frozenset(marker[:length] for marker in self._markers for length in range(1, len(marker)))
+        self._max_len = max(map(len, self._markers), default=0)
         self.heads = frozenset(marker[0] for marker in self._markers)
 
     def find(self, text: str) -> Found | None:
         """Return the marker that completes first, the longest of those that complete together; None if none is complete."""
+        if not self._suffixed and self._any.search(text) is None:
+            return None  # nearly every text
         found = [(start + len(marker), start, marker) for marker in self._markers if (start := text.find(marker)) >= 0]
         if self._suffixed:
             found += [match for marker in self._suffixed if (match := marker.find(text)) is not None]
@@ -71,15 +76,14 @@ class MarkerSearch:
     def tail_len(self, text: str) -> int:
         """Return the length of the longest tail of a text that is the beginning of a marker, 0 if there is none."""
         longest = max([marker.tail_len(text) for marker in self._suffixed]) if self._suffixed else 0
-        length = len(text)
-        for marker in self._markers:
-            # Where the marker may begin: not so early that it would be complete, nor so late that another tail is longer.
-            start = text.find(marker[0], max(0, length - len(marker) + 1), length - longest)
+        first = max(0, len(text) - self._max_len + 1)
+        for head in self.heads:
+            start = text.find(head, first)
             while start >= 0:
-                if marker.startswith(text[start:]):
-                    longest = length - start
+                if text[start:] in self._beginnings:
+                    longest = max(longest, len(text) - start)
                     break
-                start = text.find(marker[0], start + 1, length - longest)
+                start = text.find(head, start + 1)
         return longest
 
 

@@ -262,6 +262,25 @@ def test_deltas_come_as_soon_as_they_are_certain() -> None:
         parser.feed("x")
 
 
+def test_options_may_be_left_out() -> None:
+    text = f"{COMMENTARY}One moment.{NEXT}{FINAL}x"
+    assert (
+        ChannelParser(get_family("gpt_oss")).split(text)
+        == get_parser("gpt_oss").split(text)
+        == ReasoningSplit(None, "One moment.\nx")
+    )
+
+
+def test_plain_openers_need_no_frame() -> None:
+    channels = Channels(
+        openers=("to=",), header_end="|", closers=("##",), reasoning=("self",), content=("user",), plain_openers=True
+    )
+    row = ReasoningFamily(name="bare", format="channels", start="to=self|", end="to=user|", channels=channels)
+    text = "to=self|see to=user|now##to=user|x##"
+    assert get_parser(row).split(text) == ReasoningSplit("see to=user|now", "x")
+    assert run_pieces(get_parser(row), list(text)) == ReasoningSplit("see to=user|now", "x")
+
+
 def test_parser_needs_channels() -> None:
     with pytest.raises(MarkerError, match="has no channels") as caught:
         ChannelParser(get_family("qwen3"))

@@ -348,6 +348,12 @@ def test_search_finds_what_completes_first() -> None:
     assert not search.may_become_marker("abx")
 
 
+def test_search_for_nothing_finds_nothing() -> None:
+    search = MarkerSearch(())
+    assert (search.find("a"), search.match("a"), search.tail_len("a"), search.heads) == (None, None, 0, frozenset())
+    assert not search.may_become_marker("a")
+
+
 def test_search_takes_suffixes() -> None:
     search = MarkerSearch(("<a>",), ":[0-9]+")
     assert search.find("x<a:12>y") == (1, 7, "<a>")
