@@ -34,6 +34,7 @@ try it:
   thinkgate generate --schema order.json --stream < order.txt
   thinkgate serve --port 8000                     OpenAI-compatible server; point any OpenAI client at it
   thinkgate parsers                               the reasoning families: names, markers, switches
+  thinkgate check order.json                      what of a schema the masks enforce, and where it is wrong
   thinkgate inspect pocket-r1                     which family a model is of, and where its answer begins to be constrained
 
 models:
@@ -62,6 +63,25 @@ examples:
   thinkgate serve
   thinkgate serve --model local/pocket-r1 --model big=hosted_vllm/qwen3 --base-url http://localhost:8001/v1
   THINKGATE_API_KEYS=secret thinkgate serve --host 0.0.0.0
+"""
+
+_KIND_NAMES = {
+    "regex": "a regular expression",
+    "choice": "a JSON list of texts",
+    "ebnf": "an EBNF grammar",
+    "lark": "a Lark grammar",
+    "structural_tag": "a structural tag",
+}
+
+_CHECK_EPILOG = """\
+Without an option the end of the file's name tells (.lark, .ebnf, .gbnf), and anything else is a JSON schema. No model is
+loaded. Exit codes: 0 it is taken, 1 it is refused, 2 a wrong call.
+
+examples:
+  thinkgate check order.json
+  thinkgate check --strict --json order.json | jq .entries
+  thinkgate check --regex '[A-Z]{2}[0-9]{4}'
+  thinkgate check answer.lark
 """
 
 _SPLIT_EPILOG = """\
@@ -122,6 +142,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_parsers(commands)
     _add_inspect(commands)
+    _add_check(commands)
     _add_split(commands)
     return parser
 
@@ -212,6 +233,28 @@ def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     shape.add_argument("--json", action="store_true", help="print a JSON array with all fields")
     shape.add_argument("--markdown", action="store_true", help="print the page docs/families.md")
     _add_families(parsers)
+
+
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = commands.add_parser(
+        "check",
+        help="tell whether a schema or a grammar is taken, and what the masks enforce",
+        epilog=_CHECK_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("source", metavar="SCHEMA_OR_FILE", help="a file, the text itself, or - for standard input")
+    kinds = check.add_mutually_exclusive_group()
+    for option, kind in (
+        ("--regex", "regex"),
+        ("--choice", "choice"),
+        ("--ebnf", "ebnf"),
+        ("--lark", "lark"),
+        ("--tag", "structural_tag"),
+    ):
+        kinds.add_argument(option, dest="kind", action="store_const", const=kind, help=f"it is {_KIND_NAMES[kind]}")
+    check.add_argument("--backend", metavar="NAME", default="auto", help="xgrammar, llguidance, or auto (default)")
+    check.add_argument("--strict", action="store_true", help="refuse what the masks do not enforce")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -339,6 +382,18 @@ def _parsers(arguments: argparse.Namespace) -> int:
     return parsers.run(as_json=arguments.json, as_markdown=arguments.markdown, families_file=arguments.families)
 
 
+def _check(arguments: argparse.Namespace) -> int:
+    from .commands import check
+
+    return check.run(
+        arguments.source,
+        kind=arguments.kind,
+        backend=arguments.backend,
+        strict=arguments.strict,
+        as_json=arguments.json,
+    )
+
+
 def _inspect(arguments: argparse.Namespace) -> int:
     from .commands import inspect
 
@@ -365,7 +420,15 @@ def _split(arguments: argparse.Namespace) -> int:
     )
 
 
-_COMMANDS = {"demo": _demo, "generate": _generate, "serve": _serve, "parsers": _parsers, "inspect": _inspect, "split": _split}
+_COMMANDS = {
+    "demo": _demo,
+    "generate": _generate,
+    "serve": _serve,
+    "parsers": _parsers,
+    "inspect": _inspect,
+    "check": _check,
+    "split": _split,
+}
 
 
 def _print_error(error: MiddlewareError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -190,6 +191,46 @@ def _translated() -> Iterator[None]:
         raise
     except Exception as error:
         raise translate_engine_error(error) from error
+
+
+def check_local(kind: str, text: str, *, backend: str = "auto", strict: bool = False) -> dict[str, Any]:
+    """Check a constraint as the engine would at admission, without a model.
+
+    Args:
+        kind: `json_schema`, `regex`, `choice`, `ebnf`, `lark` or `structural_tag`.
+        text: The constraint; a choice as a JSON list.
+        backend: Name of a grammar backend, or `auto`.
+        strict: Refuse what the masks do not enforce.
+
+    Returns:
+        `error` (None, or message, hint, pointer, line and column) and `entries`: what becomes of each keyword, per backend.
+
+    Raises:
+        MissingExtraError: The engine is not installed.
+    """
+    module = _import_engine()
+    from engine.grammar.support import refuse_unenforced, support_report
+
+    try:
+        spec = _spec_of(module.GrammarSpec, kind, text, backend=backend, strict=strict)
+        report = support_report(spec)
+        if backend != "auto" and backend in report.backends and report.refused(backend):
+            raise module.UnsupportedGrammarError(f"{backend} does not take it: {report.entries[0].note}")
+        if strict:
+            names = report.backends if backend == "auto" else (backend,)
+            # The backend that enforces most speaks for all.
+            refuse_unenforced(spec, report, min(names, key=lambda name: len(report.checked(name)) + len(report.refused(name))))
+    except (module.GrammarError, module.InvalidRequestError) as error:
+        places = {name: getattr(error, name, None) for name in ("hint", "pointer", "line", "column")}
+        return {"error": {"message": str(error), "type": type(error).__name__, **places}, "entries": []}
+    return {"error": None, "entries": [asdict(entry) | {"status": dict(entry.status)} for entry in report.entries]}
+
+
+def _spec_of(spec: Any, kind: str, text: str, *, backend: str, strict: bool) -> Any:
+    if kind == "json_schema":
+        return spec.from_json_schema(text, backend=backend, strict=strict)
+    make = getattr(spec, kind)
+    return make(json.loads(text) if kind == "choice" else text, backend=backend)
 
 
 def inspect_local(name: str, *, family: str, families: FamilyRegistry | None) -> dict[str, Any]:
