@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn.functional import embedding
@@ -12,7 +12,8 @@ from ..errors import NoSuchWayError
 from ..kv_cache import PagedKVCache
 from ..model_loader import LoadedModel
 from .layout import Layout, read_layout, why_not
-from .native import DTYPES, NativeOps, load_library
+from .linear import Linear
+from .native import DTYPES, NativeOps, NativeProduct, load_library
 from .torch_ops import Ops, TorchOps
 
 
@@ -68,9 +69,12 @@ class FlatForward:
 
     def settle(self) -> None:
         """Drop weights of the modules that the fast path holds in another layout; the model cannot be called after that."""
+        for linear in self._linears():
+            linear.release_modules()
+
+    def _linears(self) -> Iterator[Linear]:
         for layer in self._layout.layers:
-            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
-                linear.release_modules()
+            yield from (layer.qkv, layer.output, layer.gate_up, layer.down)
 
 
 class NativeForward(FlatForward):
@@ -87,3 +91,6 @@ class NativeForward(FlatForward):
         if library is None:
             raise NoSuchWayError("no compiled kernels")
         super().__init__(loaded, kv_cache, lambda layout: NativeOps(layout, library))
+        product = NativeProduct(library)
+        for linear in (*self._linears(), self._layout.head):
+            linear.use(product)

@@ -295,7 +295,42 @@ void attend(const T* qkv, const T* keys, const T* values, const int32_t* tables,
   }
 }
 
+// `out = x @ weight.T + bias` for `ROWS` rows: every weight is read once, and all rows are multiplied while it is at hand.
+template <int64_t ROWS>
+void multiply(const float* x, const float* weight, const float* bias, float* out, int64_t size, int64_t outputs, int threads) {
+  const int64_t whole = size - size % LANES;
+#pragma omp parallel for num_threads(threads)
+  for (int64_t n = 0; n < outputs; ++n) {
+    const float* line = weight + n * size;
+    floats sums[ROWS] = {};
+    for (int64_t k = 0; k < whole; k += LANES) {
+      const floats w = load(line + k);
+      for (int64_t m = 0; m < ROWS; ++m) sums[m] += w * load(x + m * size + k);
+    }
+    for (int64_t m = 0; m < ROWS; ++m) {
+      float sum = sum_of(sums[m]) + (bias != nullptr ? bias[n] : 0.0f);
+      for (int64_t k = whole; k < size; ++k) sum += line[k] * x[m * size + k];
+      out[m * outputs + n] = sum;
+    }
+  }
+}
+
+constexpr int64_t MAX_ROWS = 13;
+
+// Dispatches to the number of rows that is known only now.
+template <int64_t ROWS>
+void multiply_rows(int64_t rows, const float* x, const float* weight, const float* bias, float* out, int64_t size,
+                   int64_t outputs, int threads) {
+  if (rows == ROWS) return multiply<ROWS>(x, weight, bias, out, size, outputs, threads);
+  if constexpr (ROWS > 1) multiply_rows<ROWS - 1>(rows, x, weight, bias, out, size, outputs, threads);
+}
+
 }  // namespace
+
+extern "C" void multiply_float32(const float* x, const float* weight, const float* bias, float* out, int64_t rows, int64_t size,
+                                 int64_t outputs, int threads) {
+  multiply_rows<MAX_ROWS>(rows, x, weight, bias, out, size, outputs, threads);
+}
 
 #define THINKGATE_EXPORT(SUFFIX, T)                                                                                            \
   extern "C" void add_norm_##SUFFIX(void* x, const void* delta, const float* weight, void* out, int64_t rows, int64_t size,    \

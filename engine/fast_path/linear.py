@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch.nn.functional import linear
+
+
+class FewRows(Protocol):
+    """A kernel for products of a few rows with float32 weights."""
+
+    def takes(self, x: torch.Tensor) -> bool:
+        """Whether it is faster for this input."""
+        ...
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Give `x @ weight.T + bias`, for `x` of shape `(rows, in_features)`."""
+        ...
 
 
 class Linear:
@@ -26,6 +39,7 @@ class Linear:
         self._bias = torch.cat(biases) if biases else None
         self._modules = list(modules)
         self._blocked: torch.Tensor | None = None
+        self._few_rows: FewRows | None = None
         if is_blocked_faster(self._weight):
             self._blocked = torch.ops.mkldnn._reorder_linear_weight(self._weight, None)
             self._weight = torch.empty(0)
@@ -33,8 +47,15 @@ class Linear:
             for module, part in zip(modules, self._weight.split([len(weight) for weight in weights]), strict=True):
                 module.weight.data = part
 
+    def use(self, few_rows: FewRows) -> None:
+        """Take a kernel for products with few rows, where it takes these weights."""
+        if self._blocked is None and self._weight.dtype == torch.float32 and self._weight.is_contiguous():
+            self._few_rows = few_rows
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply `(rows, in_features)`."""
+        if self._few_rows is not None and self._few_rows.takes(x):
+            return self._few_rows(x, self._weight, self._bias)
         if self._blocked is None:
             return linear(x, self._weight, self._bias)
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._blocked, self._bias, "none", [], "")

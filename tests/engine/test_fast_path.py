@@ -163,6 +163,34 @@ def test_fused_projections_equal_single_ones(dtype: torch.dtype, rows: int) -> N
     assert_near(fused(x), wanted)
 
 
+@needs_compiler
+@pytest.mark.parametrize("rows", range(4, 14))
+@pytest.mark.parametrize(("size", "outputs"), [(1, 1), (15, 3), (16, 7), (33, 16), (576, 65)])
+@pytest.mark.parametrize("has_bias", [True, False], ids=["bias", "no-bias"])
+def test_product_of_few_rows_equals_torch(rows: int, size: int, outputs: int, has_bias: bool) -> None:
+    library = load_library()
+    assert library is not None
+    product = native.NativeProduct(library)
+    torch.manual_seed(rows)
+    x, weight = torch.randn(rows, size), torch.randn(outputs, size)
+    bias = torch.randn(outputs) if has_bias else None
+    assert product.takes(x)
+    torch.testing.assert_close(product(x, weight, bias), linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+def test_product_takes_nothing_that_it_would_get_wrong() -> None:
+    library = load_library()
+    assert library is not None
+    product = native.NativeProduct(library)
+    assert not product.takes(torch.zeros(3, 8))
+    assert not product.takes(torch.zeros(14, 8))
+    assert not product.takes(torch.zeros(8, 16)[:, ::2])
+    fused = Linear([torch.nn.Linear(24, 16, dtype=torch.bfloat16)])
+    fused.use(product)
+    assert fused(torch.zeros(5, 24, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
 def test_without_a_compiler_torch_gives_the_same_tokens(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = [[1, 2, 3], [5] * 30, [9]]
     outputs = []
