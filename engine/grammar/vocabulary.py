@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-import xgrammar
+from typing import Any
 
 from .token_index import TokenIndex
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from .token_reader import read_token_table
 
 
 # No slots: the index is made when it is first needed.
@@ -41,22 +37,38 @@ class Vocabulary:
         return TokenIndex(self.token_bytes)
 
 
-def read_vocabulary(tokenizer: PreTrainedTokenizerBase, *, vocab_size: int, stop_token_ids: Iterable[int]) -> Vocabulary:
+def read_vocabulary(tokenizer: Any, *, vocab_size: int, stop_token_ids: Iterable[int]) -> Vocabulary:
     """Read the bytes of every token from a tokenizer.
 
     Added tokens that are more than white space are no text inside an answer, whether they are declared special or not: Qwen3
     declares `<think>` and `<tool_call>` as ordinary added tokens, and neither may stand inside a JSON string as one id.
 
     Args:
-        tokenizer: A transformers tokenizer (byte-level BPE, byte fallback or tiktoken).
-        vocab_size: Columns of the logits.
+        tokenizer: Of transformers, tiktoken or mistral-common; see `token_reader.py`.
+        vocab_size: Columns of the logits; ids beyond it cannot be written.
         stop_token_ids: Ids that end an answer.
+
+    Raises:
+        ModelLoadError: The tokenizer is of a kind whose tokens cannot be read exactly.
     """
-    width = max(vocab_size, len(tokenizer))
-    decoded = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=width).decoded_vocab
-    token_bytes = [bytes(piece) for piece in decoded] + [b""] * (width - len(decoded))
-    hidden = set(tokenizer.all_special_ids) | set(stop_token_ids) | set(range(len(tokenizer), width))
-    hidden |= {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
-    for token_id in hidden:
+    table = read_token_table(tokenizer)
+    token_bytes = table.token_bytes[:vocab_size]
+    token_bytes += [b""] * (vocab_size - len(token_bytes))
+    stop_ids = set(stop_token_ids)
+    hidden = {token_id: name for token_id, name in table.added.items() if name.strip(" \t\r\n\u2581") or token_id in stop_ids}
+    for token_id in (hidden.keys() | stop_ids) & set(range(vocab_size)):
         token_bytes[token_id] = b""
-    return Vocabulary(tuple(token_bytes[:vocab_size]), vocab_size, tuple(sorted(set(stop_token_ids))))
+    return Vocabulary(
+        tuple(token_bytes),
+        vocab_size,
+        tuple(sorted(stop_ids)),
+        special_tokens=tuple(sorted((token_id, name) for token_id, name in hidden.items() if token_id < vocab_size)),
+        encode=lambda text: _encode(tokenizer, text),
+    )
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    try:
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    except TypeError:  # tiktoken knows no such argument, and adds none
+        return list(tokenizer.encode(text, disallowed_special=()))

@@ -378,7 +378,7 @@ def test_cap_of_digits_can_be_lifted(backend: GrammarBackend) -> None:
     assert accepts(new_matcher(backend, schema_spec({"type": "integer"}, max_number_digits=None)), "9" * 60)
 
 
-@pytest.mark.parametrize("number", [1e300, 0.1 + 0.2, 2**63 - 1, -1.5e-7])
+@pytest.mark.parametrize("number", [0.1 + 0.2, 2**53 - 1, -1.5e-7])
 def test_numbers_that_the_schema_names_can_be_written(backend: GrammarBackend, number: float) -> None:
     matcher = new_matcher(backend, schema_spec({"const": number}))
     rng = random.Random(1)
