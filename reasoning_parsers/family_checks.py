@@ -92,6 +92,8 @@ def _check_channels(family: ReasoningFamily, channels: Channels) -> None:
             _refuse(family, f"channels.{field}", "empty")
     if not set(channels.content_closers) <= set(channels.closers):
         _refuse(family, "channels.content_closers", "not among the closers")
+    if set(channels.content_closers) == set(channels.closers):
+        _refuse(family, "channels.closers", "none of them ends thinking: all end an answer only")
     for one, other in permutations((*channels.openers, *channels.frames, *channels.closers), 2):
         if other.startswith(one):
             _refuse(family, "channels.openers", f"{other!r} begins with {one!r}, so markers cannot be told apart", other)

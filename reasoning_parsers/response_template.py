@@ -64,12 +64,14 @@ def family_from_response_template(template: Mapping[str, Any], *, name: str = "r
             turn_boundaries=anchors,
             source=_SOURCE,
         )
+    frames = _frames(anchors, (*starts, *answer_opens, *tools))
     channels = Channels(
         openers=tuple(dict.fromkeys((*starts, *answer_opens, *tools))),
         closers=tuple(dict.fromkeys((*ends, *answer_closes))),
         reasoning=starts,
         content=answer_opens,
-        frames=_frames(anchors, (*starts, *answer_opens, *tools)),
+        frames=frames,
+        next_frame=frames[0] if frames else "",
     )
     return ReasoningFamily(
         name=name,

@@ -52,8 +52,7 @@ def make_text(family: ReasoningFamily, num_characters: int) -> str:
     thinking, answer = sentence * (num_characters // len(sentence)), '{"total": 13.50}'
     if family.channels is None:
         return f"{thinking}{family.end}{answer}"
-    frame = f"{family.channels.frames[0]}assistant " if family.channels.frames else ""
-    return f"{thinking}{family.channels.closers[0]}{frame}{family.end}{answer}"
+    return f"{thinking}{family.channels.closers[0]}{family.channels.next_frame}{family.end}{answer}"
 
 
 def split_ours(family: ReasoningFamily, deltas: list[str]) -> tuple[str, str]:

@@ -34,8 +34,7 @@ def write_message(family: ReasoningFamily, reasoning: str, content: str) -> str:
     """A whole message in the style of a family: thinking, then the answer."""
     if family.channels is None:
         return f"{family.start}{family.start_label}{reasoning}{family.end}{content}"
-    closers = family.channels.closers
-    frame = f"{family.channels.frames[0]}assistant " if family.channels.frames else ""
+    closers, frame = family.channels.closers, family.channels.next_frame
     return f"{family.start}{reasoning}{closers[0]}{frame}{family.end}{content}{closers[-1]}"
 
 

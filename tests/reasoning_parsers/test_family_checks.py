@@ -56,6 +56,12 @@ HORIZON = (("high", "<m>", "</m>"), ("low", "<f>", "</f>"))
             id="content-closer-that-is-none",
         ),
         pytest.param(
+            "channels.closers",
+            {"format": "channels", "channels": replace(CHANNELS, content_closers=("<e>",))},
+            "none of them ends thinking",
+            id="closers-of-answers-only",
+        ),
+        pytest.param(
             "channels.openers",
             {"format": "channels", "channels": replace(CHANNELS, closers=("<c>more",))},
             "cannot be told apart",

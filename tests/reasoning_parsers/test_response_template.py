@@ -42,6 +42,8 @@ def test_template_without_a_header_for_the_answer_is_delimited() -> None:
 def test_template_with_a_header_for_the_answer_has_channels() -> None:
     row = family_from_response_template(HARMONY)
     assert (row.name, row.format, row.end) == ("response_template", "channels", "<|channel|>final<|message|>")
+    assert row.channels is not None
+    assert (row.channels.frames, row.channels.next_frame) == (("<|start|>assistant",), "<|start|>assistant")
     text = "<|channel|>analysis<|message|>r<|end|><|start|>assistant<|channel|>final<|message|>x<|return|>"
     for pieces in ([text], list(text)):
         assert run_pieces(get_parser(row), pieces) == ReasoningSplit("r", "x")

@@ -62,6 +62,7 @@ def test_text_without_the_phrase_at_the_head_is_content() -> None:
         pytest.param("<|channel>thoughtful<channel|>x", "thoughtful", "x", {}, id="another-word"),
         pytest.param("<|channel>thought\n<channel|>x", None, "x", {}, id="empty-thinking"),
         pytest.param("<|channel>thou", "thou", None, {}, id="cut-off"),
+        pytest.param("<|channel>thought\n", None, None, {}, id="label-alone"),
         pytest.param("thought\nr<channel|>x", "r", "x", {"prompt_state": "open"}, id="marker-in-the-prompt"),
         pytest.param("r<channel|>x", "r", "x", {"prompt_state": "open"}, id="marker-and-label-in-the-prompt"),
         pytest.param("<|channel>thought\nr", None, "r", {"thinking_enabled": False}, id="A16"),
