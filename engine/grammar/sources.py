@@ -99,6 +99,14 @@ def _is_all(node: Tokens) -> bool:
     return node.ranges == ((0, 2**31 - 1),)
 
 
+def named_token_ids(kind: GrammarKind, source: str) -> frozenset[int]:
+    """Give the ids that an EBNF or Lark text names one by one."""
+    if kind not in ("ebnf", "lark"):
+        return frozenset()
+    nodes = (node for rule in read_rules(kind, source).rules.values() for node in walk(rule.node) if isinstance(node, Tokens))
+    return frozenset(low for node in nodes if not node.is_negated for low, high in node.ranges if low == high)
+
+
 def num_states(kind: GrammarKind, source: str) -> int:
     """Count the characters of the grammar with its repetitions written out: what compiling it costs."""
     return sum(expanded_states(read_rules(kind, source)).values())

@@ -11,7 +11,7 @@ import pytest
 
 from engine import GrammarError, GrammarSpec, InvalidGrammarError, UnsupportedGrammarError
 from engine.grammar.cursor import MAX_GRAMMAR_CHARS
-from tests.engine.grammar_backends import BACKENDS, SPECIAL, accepts, make_backend, new_matcher
+from tests.engine.grammar_backends import BACKENDS, SPECIAL, accepts, allowed, make_backend, new_matcher
 
 MAKERS: dict[str, Any] = {"ebnf": GrammarSpec.ebnf, "lark": GrammarSpec.lark}
 # (kind, text, line, column, words of the message)
@@ -173,12 +173,17 @@ def test_grammar_takes_its_texts(
         assert not accepts(matcher, answer), answer
 
 
-@pytest.mark.parametrize("name", ["llguidance"])
+@pytest.mark.parametrize("name", BACKENDS)
 def test_token_by_id_is_one_token(name: str) -> None:
     spec = GrammarSpec.lark(f'start: "a" <[{SPECIAL}]> "b"\n')
     matcher = new_matcher(make_backend(name), spec)
-    assert matcher.accept_tokens([ord("a"), SPECIAL, ord("b")])
+    assert matcher.accept_tokens([ord("a")])
+    assert allowed(matcher) == [SPECIAL]
+    assert matcher.accept_tokens([SPECIAL, ord("b")])
     assert matcher.is_completed()
+    matcher.rollback(2)
+    assert not matcher.accept_tokens([ord("b")])
+    assert matcher.fork().accept_tokens([SPECIAL])
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
@@ -25,12 +26,13 @@ from ..forced import spell_forced
 from ..matcher import CompiledGrammar, Matcher
 from ..regex_check import parse_regex
 from ..schema_check import close_ranges, without_misread
-from ..sources import check_token_ids, ebnf_text
+from ..sources import check_token_ids, ebnf_text, named_token_ids
 from ..spec import GrammarSpec
-from ..structural_tag import check_tag_tokens, map_formats, name_tokens
+from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_tokens
 from ..vocabulary import Vocabulary
 from ..whitespace import Whitespace
 
+_MAX_NAMING_COMPILERS = 4
 # A length that nobody else writes, to find the runs by.
 _PATTERN_RUN = 7_777
 _WHITE_SPACE_RUN = re.compile(rf"\bwhitespace(?:_\d+)?\{{0, {_PATTERN_RUN}\}}")
@@ -57,17 +59,14 @@ class XGrammarBackend:
     version = version("xgrammar")
 
     def __init__(self, vocabulary: Vocabulary, *, num_threads: int) -> None:
-        info = xgrammar.TokenizerInfo(
-            list(vocabulary.token_bytes),
-            xgrammar.VocabType.RAW,
-            vocab_size=vocabulary.vocab_size,
-            stop_token_ids=list(vocabulary.stop_token_ids),
-        )
         self.vocabulary = vocabulary
         self._token_ids = {name: token_id for token_id, name in vocabulary.special_tokens}
         # The cache is the manager's, which counts and caps it.
-        self._info = info
-        self._compiler = xgrammar.GrammarCompiler(info, max_threads=num_threads, cache_enabled=False)
+        self._info = self._make_info(frozenset())
+        self._num_threads = num_threads
+        self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=num_threads, cache_enabled=False)
+        # Compilers for constraints that name tokens which are no text; making one costs half a second with a large vocabulary.
+        self._naming_compilers = lru_cache(maxsize=_MAX_NAMING_COMPILERS)(self._make_naming_compiler)
         self._batch = xgrammar.BatchGrammarMatcher(max(1, os.cpu_count() or 1))
 
     def check(self, spec: GrammarSpec) -> None:
@@ -94,7 +93,9 @@ class XGrammarBackend:
             GrammarCompileError: xgrammar failed.
         """
         try:
-            compiled = self._compiler.compile_grammar(self._grammar(spec))
+            named = self._named_ids(spec)
+            compiler = self._naming_compilers(named) if named else self._compiler
+            compiled = compiler.compile_grammar(self._grammar(spec))
         except GrammarError as error:
             raise GrammarCompileError(
                 str(error), pointer=error.pointer, line=error.line, column=error.column, hint=error.hint
@@ -102,11 +103,12 @@ class XGrammarBackend:
         except Exception as error:  # as above
             kind = spec.kind.replace("_", " ")
             raise GrammarCompileError(f"xgrammar failed to compile the {kind}: {_first_line(error)}") from error
-        return _XGrammarCompiled(self, compiled)
+        return _XGrammarCompiled(self, compiled, named)
 
     def is_surely_quick(self, spec: GrammarSpec) -> bool:
         """Only where schema and vocabulary are tiny: with a common one 555 characters took a second, and longer texts minutes."""
-        return is_tiny_for_xgrammar(spec, self.vocabulary.vocab_size)
+        # The compile process knows no tokens by name.
+        return bool(self._named_ids(spec)) or is_tiny_for_xgrammar(spec, self.vocabulary.vocab_size)
 
     def export_source(self, spec: GrammarSpec) -> str:
         """Give the parsed grammar as the compile process takes it."""
@@ -122,6 +124,30 @@ class XGrammarBackend:
             return _XGrammarCompiled(self, xgrammar.CompiledGrammar.deserialize_json(text, self._info))
         except Exception as error:  # as above
             raise GrammarCompileError(f"xgrammar cannot load the grammar: {_first_line(error)}") from error
+
+    def _named_ids(self, spec: GrammarSpec) -> frozenset[int]:
+        """Give the ids that a constraint names and that are no text."""
+        if spec.kind == "json_schema":
+            return frozenset()
+        if spec.kind == "structural_tag":
+            tokens = named_tokens(name_tokens(json.loads(spec.source), self._token_ids))
+            named = frozenset(token for token in tokens if isinstance(token, int))
+        else:
+            named = named_token_ids(spec.kind, spec.source)
+        token_bytes, stop_ids = self.vocabulary.token_bytes, self.vocabulary.stop_token_ids
+        return frozenset(i for i in named if i < len(token_bytes) and not token_bytes[i] and i not in stop_ids)
+
+    def _make_naming_compiler(self, named: frozenset[int]) -> xgrammar.GrammarCompiler:
+        return xgrammar.GrammarCompiler(self._make_info(named), max_threads=self._num_threads, cache_enabled=False)
+
+    def _make_info(self, named: frozenset[int]) -> xgrammar.TokenizerInfo:
+        """Describe the vocabulary; `named` tokens get bytes that no text holds, since xgrammar takes no token without bytes."""
+        return xgrammar.TokenizerInfo(
+            [b"\xff%d" % i if i in named else data for i, data in enumerate(self.vocabulary.token_bytes)],
+            xgrammar.VocabType.RAW,
+            vocab_size=self.vocabulary.vocab_size,
+            stop_token_ids=list(self.vocabulary.stop_token_ids),
+        )
 
     def _check_tokens(self, spec: GrammarSpec) -> None:
         """Refuse tokens that this vocabulary does not have."""
@@ -251,9 +277,10 @@ def _first_line(error: Exception) -> str:
 
 
 class _XGrammarCompiled:
-    def __init__(self, backend: XGrammarBackend, compiled: xgrammar.CompiledGrammar) -> None:
+    def __init__(self, backend: XGrammarBackend, compiled: xgrammar.CompiledGrammar, named: frozenset[int] = frozenset()) -> None:
         self._backend = backend
         self._compiled = compiled
+        self._named = named
 
     @property
     def memory_size_bytes(self) -> int:
@@ -262,7 +289,7 @@ class _XGrammarCompiled:
     def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
         stop_ids = tuple(stop_token_ids)
         raw = xgrammar.GrammarMatcher(self._compiled, override_stop_tokens=list(stop_ids))
-        return _XGrammarMatcher(self._backend, raw, stop_ids, 0)
+        return _XGrammarMatcher(self._backend, raw, stop_ids, 0, self._named)
 
 
 class _XGrammarMatcher:
@@ -270,13 +297,19 @@ class _XGrammarMatcher:
     error: GrammarError | None = None
 
     def __init__(
-        self, backend: XGrammarBackend, raw: xgrammar.GrammarMatcher, stop_token_ids: tuple[int, ...], num_steps: int
+        self,
+        backend: XGrammarBackend,
+        raw: xgrammar.GrammarMatcher,
+        stop_token_ids: tuple[int, ...],
+        num_steps: int,
+        named: frozenset[int],
     ) -> None:
         self.backend = backend
         self.raw = raw
         self._stop_token_ids = stop_token_ids
         self._foreign_stop_ids = tuple(set(backend.vocabulary.stop_token_ids).difference(stop_token_ids))
         self._num_steps = num_steps
+        self._named = named
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         count = self._advance(token_ids)
@@ -337,7 +370,7 @@ class _XGrammarMatcher:
         return bool(self.raw.is_terminated())
 
     def fork(self) -> Matcher:
-        return _XGrammarMatcher(self.backend, self.raw.fork(), self._stop_token_ids, self._num_steps)
+        return _XGrammarMatcher(self.backend, self.raw.fork(), self._stop_token_ids, self._num_steps, self._named)
 
     def reset(self) -> None:
         self.raw.reset()
@@ -354,4 +387,6 @@ class _XGrammarMatcher:
     def _is_text_or_stop(self, token_id: int) -> bool:
         # xgrammar refuses other ids too, with a warning on stderr for each.
         token_bytes = self.backend.vocabulary.token_bytes
-        return token_id in self._stop_token_ids or (0 <= token_id < len(token_bytes) and token_bytes[token_id] != b"")
+        if token_id in self._stop_token_ids or token_id in self._named:
+            return True
+        return 0 <= token_id < len(token_bytes) and token_bytes[token_id] != b""
