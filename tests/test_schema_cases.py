@@ -118,11 +118,11 @@ def test_case_is_answered_right(name: str, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case["id"] in {"E1.f", "E13"}], ids=lambda case: case["id"])
 def test_case_of_one_backend_is_taken_by_the_other(case: dict[str, Any]) -> None:
     name = next(name for name in BACKENDS if case["id"] not in ELSEWHERE[name])
-    start = time.perf_counter()
+    start = time.process_time()
     grammar = make_backend(name).compile(make_spec(case))
     assert all(is_masked_in(grammar, text) for text in case["accept"])
     assert not any(is_masked_in(grammar, text) for text in case["reject"])
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "same_grammar_as" in case], ids=lambda case: case["id"])

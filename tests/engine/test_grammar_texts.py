@@ -102,12 +102,12 @@ def test_undefined_rule_is_answered_with_a_near_one() -> None:
     ids=["groups", "chain", "lark-groups", "maybes", "json", "doubling", "long", "wide"],
 )
 def test_large_grammar_is_checked_at_once(kind: str, text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         MAKERS[kind](text)
     except GrammarError:
         pass
-    assert time.perf_counter() - start < 2.5
+    assert time.process_time() - start < 2.5
 
 
 # (kind, text, accepted, refused, backends that take it)
@@ -229,11 +229,11 @@ def test_choice_of_any_unicode_is_exact(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_E13_large_choice_is_quick(name: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     matcher = new_matcher(make_backend(name), GrammarSpec.choice([f"v{number:05}" for number in range(20_000)]))
     assert accepts(matcher, "v12345")
     assert not accepts(matcher, "v20000")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("choices", [[], "yes", [1], ["a", None], [""], ["a\ud800"], {"a": 1}, None, ["x"] * 100_001], ids=repr)

@@ -83,10 +83,10 @@ def test_irregular_regex_names_the_column(pattern: str, column: int, words: str)
 
 @pytest.mark.parametrize("pattern", ["(" * 20_000, "(?:" * 20_000 + ")" * 20_000, "[" * 20_000, "(a|" * 5_000, "\\" * 19_999])
 def test_20000_levels_are_a_typed_error_at_once(pattern: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(GrammarError):
         GrammarSpec.regex(pattern)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_deepest_allowed_regex_compiles() -> None:
@@ -248,9 +248,9 @@ def test_regex_that_a_backend_cannot_finish_is_refused_there(pattern: str) -> No
     spec = GrammarSpec.regex(pattern)
     with pytest.raises(UnsupportedGrammarError, match="nested repetitions"):
         make_backend("xgrammar").check(spec)
-    start = time.perf_counter()
+    start = time.process_time()
     assert accepts(new_matcher(make_backend("llguidance"), spec), "a" * 200)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -259,6 +259,6 @@ def test_regex_that_a_backend_cannot_finish_is_refused_there(pattern: str) -> No
 )
 @pytest.mark.parametrize("name", BACKENDS)
 def test_regex_that_makes_backtrackers_hang_does_not_hang(name: str, pattern: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     accepts(new_matcher(make_backend(name), GrammarSpec.regex(pattern)), "a" * 120 + "!")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
