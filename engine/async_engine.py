@@ -175,6 +175,7 @@ class AsyncLLMEngine:
         on_unknown: OnUnknown = "first_token",
         thinking: bool | None = None,
         tools_offered: bool = False,
+        priority: int = 0,
     ) -> RequestStream:
         """Admit a request and give its stream; arguments and errors as `LLMEngine.add_request`.
 
@@ -196,6 +197,7 @@ class AsyncLLMEngine:
                 on_unknown=on_unknown,
                 thinking=thinking,
                 tools_offered=tools_offered,
+                priority=priority,
             )
             self._streams[stream.request_id] = stream
             return stream

@@ -22,6 +22,7 @@ from engine import (
     SamplingParams,
 )
 from engine.grammar.choice import BackendChoice
+from engine.sequence import Sequence
 
 SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
 LONG = SamplingParams(max_tokens=400)
@@ -193,3 +194,16 @@ class LateFuture(futures.Future[object]):
 def test_result_that_arrives_at_the_timeout_is_not_lost(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.async_engine.Future", LateFuture)
     assert list(engine.submit([1, 2, 3], SamplingParams(max_tokens=2)))[-1].finished
+
+
+def test_priority_reaches_the_scheduler(engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = engine._engine._scheduler.add
+
+    def add(sequence: Sequence) -> None:
+        seen.append(sequence.priority)
+        real(sequence)
+
+    monkeypatch.setattr(engine._engine._scheduler, "add", add)
+    list(engine.submit([1, 2], SamplingParams(max_tokens=2), priority=3))
+    assert seen == [3]
