@@ -136,7 +136,8 @@ def _gap_start(history: History, gap: int) -> _Position:
         return _Position(0, 0)
     index = bisect_left(range(history.size), True, lo=state.num_head, key=is_open)
     before, symbols = history.state(index - 1), history.symbols(index)
-    lengths = range(1, len(symbols) + 1)
+    # What a gap opened in before the start marker was complete is no end either.
+    lengths = range(1 + (state.head_offset if index == state.num_head else 0), len(symbols) + 1)
     used = next(used for used in lengths if _opens(history, before, symbols[:used], gap))
     return _back(history, index, used, scanner.head_len(gap))
 

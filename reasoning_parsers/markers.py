@@ -144,6 +144,8 @@ class TokenMarkers:
         self._set("end", self.ends[0].head + self.ends[0].tail)
         if not self.forced_end:
             self._set("forced_end", self.end if self.symbols is None else self.symbols.write(self.end))
+        elif self.of_tokens(self.forced_end) not in {end.head + end.tail for end in self.ends}:
+            raise MarkerError(f"the forced end {self.forced_end} is none of the end markers")
 
     def _complete_channels(self, channels: ChannelMarkers) -> None:
         if channels.header_end:

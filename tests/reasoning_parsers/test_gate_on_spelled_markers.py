@@ -377,6 +377,7 @@ def test_budget_needs_tokens_to_write_an_end_with() -> None:
         ({"starts": ((1,),), "ends": (EndMarker((2,)), EndMarker(()))}, "end marker"),
         ({"starts": ((1,), (2,)), "ends": (EndMarker((2,)),)}, "same token ids"),
         ({"start": (1,), "end": (2,), "implicit_sequences": ((2,),)}, "implicit end"),
+        ({"start": (1,), "end": (2,), "forced_end": (3,)}, "forced end"),
     ],
 )
 def test_markers_refuse_further_spellings_that_cannot_work(options: dict[str, object], message: str) -> None:
@@ -396,3 +397,20 @@ def test_ids_that_the_vocabulary_has_not_got_are_fillers() -> None:
     gate = glued_gate()
     gate.commit([-1, 10**6, *ids("</", "think>")])
     assert (gate.reasoning_ended, gate.num_reasoning_tokens) == (True, 2)
+
+
+def test_another_end_can_be_the_one_to_write() -> None:
+    markers = TokenMarkers(starts=((1,),), ends=(EndMarker((2,)), EndMarker((3, 4))), forced_end=(3, 4))
+    gate = ReasoningGate(markers, thinking_enabled=True, tools_offered=True, max_reasoning_tokens=0)
+    gate.start([1])
+    assert gate.forced_token_id() == 3
+    assert (gate.markers, gate.thinking_enabled, gate.tools_offered) == (markers, True, True)
+
+
+def test_transitions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reasoning_parsers.transition._MAX_REMEMBERED", 3)
+    gate = glued_gate()
+    gate.commit([*b"abcdefgh</think>x"])
+    assert (gate.reasoning_ended, gate.num_reasoning_tokens) == (True, 8)
+    assert gate.markers is not None
+    assert len(gate.markers.transition(tools_offered=False)._remembered) <= 3
