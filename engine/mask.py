@@ -225,6 +225,9 @@ class _FillState:
 
 
 def _dead_end(sequence: GatedSequence) -> EngineError:
+    matcher = sequence.matcher
+    if matcher is not None and matcher.error is not None:
+        return matcher.error
     return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
 
 
