@@ -27,8 +27,10 @@ def translate_engine_error(error: Exception) -> MiddlewareError:
         return InvalidRequestError(text, param="messages" if param == "prompt" else param, hint=hint)
     if "InvalidGrammarError" in names:
         return InvalidSchemaError(text, pointer=pointer, hint=hint)
-    if names & {"UnsupportedGrammarError", "GrammarCompileError"}:
+    if names & {"UnsupportedGrammarError", "GrammarCompileError", "GrammarLimitError", "GrammarDeadEndError"}:
         return UnsupportedSchemaError(text, pointer=pointer, hint=hint)
+    if "UnknownBackendError" in names:
+        return InvalidRequestError(text, param="backend", hint=hint)
     if "UnknownPromptStateError" in names:
         return InvalidRequestError(text, param="on_unknown", hint=hint)
     if "UnknownFamilyError" in names:
@@ -39,6 +41,6 @@ def translate_engine_error(error: Exception) -> MiddlewareError:
 def _translate_failure(names: set[str], text: str, hint: str | None, *, retryable: bool) -> UpstreamError:
     if "EngineBusyError" in names:
         return UpstreamBusyError(text, hint=hint)
-    if names & {"ModelLoadError", "EngineClosedError"}:
+    if names & {"ModelLoadError", "NoSuchWayError", "BackendLoadError", "EngineClosedError"}:
         return UpstreamUnavailableError(text, hint=hint, retryable=retryable)
     return UpstreamError(text, hint=hint, retryable=retryable)
