@@ -26,6 +26,7 @@ class GenerateOptions(TypedDict, total=False):
     seed: int | None
     thinking: bool | None
     max_reasoning_tokens: int | None
+    reserve: int | None
     on_unknown: OnUnknown
     max_attempts: int
     timeout_s: float | None
@@ -43,6 +44,8 @@ class GenerationSettings:
         seed: Seed of the sampler.
         thinking: Switch the thinking on or off.
         max_reasoning_tokens: Thinking budget; upstreams that have none say so in `Result.notes`.
+        reserve: Tokens of `max_tokens` that are kept for the answer: thinking that reaches them is closed. Upstreams that cannot
+            do that say so in `Result.notes`.
         on_unknown: What to do when the prompt does not say whether the model will think.
         max_attempts: Tries until an answer must be valid, 1 = no re-ask.
         timeout_s: Seconds for the whole call, all attempts together; None = the client's.
@@ -56,6 +59,7 @@ class GenerationSettings:
     seed: int | None = None
     thinking: bool | None = None
     max_reasoning_tokens: int | None = None
+    reserve: int | None = None
     on_unknown: OnUnknown = "first_token"
     max_attempts: int = 3
     timeout_s: float | None = None
@@ -68,6 +72,7 @@ class GenerationSettings:
         _check_range("top_k", self.top_k, 0, math.inf, whole=True)
         _check_range("seed", self.seed, -math.inf, math.inf, whole=True)
         _check_range("max_reasoning_tokens", self.max_reasoning_tokens, 0, math.inf, whole=True)
+        _check_range("reserve", self.reserve, 0, math.inf, whole=True)
         _check_range("max_attempts", self.max_attempts, 1, 100, whole=True)
         _check_range("timeout_s", self.timeout_s, math.nextafter(0, 1), _MAX_TIMEOUT_S)
         if self.on_unknown not in ("first_token", "open", "constrain", "error"):

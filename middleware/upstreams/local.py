@@ -178,7 +178,7 @@ def _grammar(request: ChatRequest) -> Any:
 def _sampling(settings: GenerationSettings) -> Any:
     from engine import SamplingParams
 
-    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "max_reasoning_tokens")
+    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "max_reasoning_tokens", "reserve")
     given = {name: value for name in names if (value := getattr(settings, name)) is not None}
     return SamplingParams(**given)
 
@@ -296,4 +296,12 @@ def _end(output: RequestOutput, request: ChatRequest, has_family: bool) -> Upstr
         strategy="mask" if is_bound else "text",
         checked_after=tuple(output.unenforced),
         is_reasoning_open=has_family and not output.reasoning_ended,
+        notes=tuple(_LIMIT_NOTES[limit] for limit in output.limits_hit),
     )
+
+
+_LIMIT_NOTES = {
+    "max_reasoning_tokens": "the thinking was closed at max_reasoning_tokens",
+    "reserve": "the thinking was closed to keep the reserve for the answer",
+    "shortest_completion": "the answer was brought to its end because max_tokens was near",
+}

@@ -180,6 +180,8 @@ class RemoteCall:
     def _sampling(self, settings: GenerationSettings) -> dict[str, Any]:
         if settings.on_unknown != "first_token":
             self._notes.append("on_unknown has no meaning for a remote model")
+        if settings.reserve is not None:
+            self._notes.append("a remote server keeps no tokens back for the answer; reserve was not sent")
         names = ("max_tokens", "temperature", "top_p", "top_k", "seed")
         return {name: getattr(settings, name) for name in names}
 

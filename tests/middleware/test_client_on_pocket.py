@@ -71,10 +71,23 @@ def test_B28_limit_inside_the_thinking_is_a_typed_error_and_others_go_on(client:
 
 def test_limit_inside_the_answer_carries_the_partial_object(client: Client) -> None:
     with pytest.raises(AnswerTruncatedError) as caught:
-        client.generate(Order, SAMPLES[0].text, max_tokens=40, max_reasoning_tokens=10)
+        client.generate(Order, SAMPLES[0].text, max_tokens=21, max_reasoning_tokens=10)
     assert caught.value.raw_content.startswith('{"currency"')
     assert caught.value.partial["currency"] in ("EUR", "USD", "GBP", "CHF")
     assert caught.value.reasoning
+
+
+def test_answer_near_its_limit_is_brought_to_its_end(client: Client) -> None:
+    result = client.generate(Order, SAMPLES[0].text, max_tokens=45, max_reasoning_tokens=10)
+    assert isinstance(result.output, Order)
+    assert result.finish_reason == "stop"
+    assert any("max_tokens was near" in note for note in result.notes)
+
+
+def test_B28_reserve_leaves_room_for_the_answer(client: Client) -> None:
+    result = client.generate(Order, SAMPLES[0].text, max_tokens=90, reserve=70)
+    assert isinstance(result.output, Order)
+    assert any("reserve" in note for note in result.notes)
 
 
 class Tree(BaseModel):
@@ -117,7 +130,7 @@ def test_empty_schema_gives_json_or_says_that_the_limit_came_first(client: Clien
         ({"properties": {"zip": 7}}, InvalidSchemaError, "#/properties/zip"),
         ({"properties": {"z": {"enum": []}}, "required": ["z"]}, (InvalidSchemaError, UnsupportedSchemaError), "#/properties/z"),
         ({"properties": {"c": {"$ref": "https://e.io/s.json"}}}, (InvalidSchemaError, UnsupportedSchemaError), None),
-        ({"$ref": "#"}, UnsupportedSchemaError, None),
+        ({"$ref": "#"}, (InvalidSchemaError, UnsupportedSchemaError), "#"),
     ],
     ids=["E1", "C12", "C20", "circular"],
 )

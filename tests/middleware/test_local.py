@@ -50,6 +50,7 @@ class Output:
     prompt_token_ids: list[int] = field(default_factory=lambda: [1, 2, 3])
     token_ids: list[int] = field(default_factory=lambda: [4, 5, 6, 7])
     unenforced: tuple[str, ...] = ("#/properties/a/multipleOf",)
+    limits_hit: tuple[str, ...] = ()
 
 
 class Stream:
@@ -149,12 +150,19 @@ def test_local_answer_is_masked(engine: type[Engine]) -> None:
 
 def test_local_request_is_passed_on(engine: type[Engine]) -> None:
     engine.outputs = [done(content_delta="[1]")]
-    generate(list[int], temperature=1.0, max_tokens=7, max_reasoning_tokens=3, thinking=True, on_unknown="open")
+    generate(list[int], temperature=1.0, max_tokens=7, max_reasoning_tokens=3, reserve=2, thinking=True, on_unknown="open")
     (loaded,) = engine.instances
     (submitted,) = loaded.submitted
-    assert submitted["params"] == {"temperature": 1.0, "max_tokens": 7, "max_reasoning_tokens": 3}
+    assert submitted["params"] == {"temperature": 1.0, "max_tokens": 7, "max_reasoning_tokens": 3, "reserve": 2}
     assert submitted["grammar"] == ("grammar", {"type": "array", "items": {"type": "integer"}})
     assert (submitted["thinking"], submitted["on_unknown"], submitted["prompt"]) == (True, "open", [1, 1])
+
+
+def test_limits_that_acted_are_noted(engine: type[Engine]) -> None:
+    engine.outputs = [done(content_delta='{"z":1,"a":2}', limits_hit=("reserve", "shortest_completion"))]
+    closed, brought = generate().notes
+    assert "reserve" in closed
+    assert "max_tokens" in brought
 
 
 def test_local_free_text_has_no_grammar(engine: type[Engine]) -> None:

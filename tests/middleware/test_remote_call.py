@@ -298,7 +298,7 @@ def test_options_that_would_be_read_wrongly_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"thinking": True, "thinking_control": "none"}, {"max_reasoning_tokens": 5}, {"on_unknown": "open"}],
+    [{"thinking": True, "thinking_control": "none"}, {"max_reasoning_tokens": 5}, {"on_unknown": "open"}, {"reserve": 9}],
 )
 def test_options_that_cannot_be_sent_are_noted(settings: dict[str, Any]) -> None:
     call = make_call(**settings)
