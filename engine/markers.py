@@ -57,7 +57,7 @@ class _Spelling:
         self._added = {token_id: str(token) for token_id, token in tokenizer.added_tokens_decoder.items()}
 
     def token_bytes(self, token_id: int) -> bytes:
-        if self._added.get(token_id, "").strip():
+        if self._added.get(token_id, "").replace("\u2581", " ").strip():
             return b""
         return self._all_bytes[token_id]
 

@@ -146,7 +146,7 @@ def _local_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield "prompts, after the question, and where the gate opens:"
     default = facts["prompts"][0]
     for prompt in facts["prompts"]:
-        yield from _prompt(prompt, default, has_family=family is not None)
+        yield from _prompt(prompt, default, family)
 
 
 def _switch(switch: Mapping[str, Any]) -> str:
@@ -159,7 +159,7 @@ def _marker(marker: Mapping[str, Any]) -> tuple[str, str, str]:
     return marker["role"], json.dumps(marker["text"], ensure_ascii=False)[1:-1], token_ids
 
 
-def _prompt(prompt: Mapping[str, Any], default: Mapping[str, Any], *, has_family: bool) -> Iterator[str]:
+def _prompt(prompt: Mapping[str, Any], default: Mapping[str, Any], family: Mapping[str, Any] | None) -> Iterator[str]:
     label = {None: "by default", True: "thinking on", False: "thinking off"}[prompt["thinking"]]
     if prompt["state"] is None:
         yield from _field(label, prompt["problem"])
@@ -174,10 +174,12 @@ def _prompt(prompt: Mapping[str, Any], default: Mapping[str, Any], *, has_family
         said.append(json.dumps(prompt["tail"], ensure_ascii=False))
     if prompt["differs_before"]:
         said.append("the prompt also differs before the question")
-    if not has_family:
+    if family is None:
         said.append("no thinking: the answer is constrained from its first token on")
     elif prompt["state"] == "unknown" and prompt["opening"] is None:
         said.append("the prompt says nothing, and thinking is off: the answer is constrained from its first token on")
+    elif prompt["state"] == "open" and family.get("format") == "channels":
+        said.append(f"thinking and answer have headers of their own; the answer's is like {family['end']}")
     else:
         said.append(_STATES[prompt["state"]])
     if prompt["opening"] is not None:

@@ -89,6 +89,13 @@ def given(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "lines"),
     [
+        (
+            given(
+                detection={**GUESS, "family": {"name": "f", "format": "channels", "end": "<h>"}},
+                prompts=[{**PROMPT, "state": "open"}],
+            ),
+            ["             thinking and answer have headers of their own; the answer's is like <h>"],
+        ),
         (given(), ["tokenizer    T, 9 tokens", "because      e", "switch       there is none", "warning      - a"]),
         (given(), ["             - b", "start   a\\n   1 2", "             the prompt says nothing, and thinking is off:"]),
         (
@@ -106,7 +113,7 @@ def given(**changes: Any) -> dict[str, Any]:
             ["family       none (certain)", "             no thinking: the answer is constrained from its first token on"],
         ),
     ],
-    ids=["guess", "unknown prompt", "glued", "no template", "no prompt", "differs", "no family"],
+    ids=["headers", "guess", "unknown prompt", "glued", "no template", "no prompt", "differs", "no family"],
 )
 def test_everything_that_can_be_found_has_its_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], lines: list[str]
