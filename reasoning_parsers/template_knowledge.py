@@ -68,11 +68,6 @@ class TemplateKnowledge:
         """Whether the template can be asked at all."""
         return bool(self.source) and (self._nodes is not None or self._render is not None)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Variables that the template reads and that nobody has to give."""
-        return self._walk.inputs
-
     def mentions(self, text: str) -> bool:
         """Whether the template has this text somewhere."""
         return text in self.source

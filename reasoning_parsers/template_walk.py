@@ -91,7 +91,7 @@ class _Walker:
                     self._assign(node)
                 case Loop():
                     parts.append(self._loop(node))
-                case Condition():
+                case _:
                     parts.extend(self._branch(node))
         return tuple(parts)
 

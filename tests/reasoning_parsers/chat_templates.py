@@ -236,6 +236,16 @@ CASES = (
         is_clear_from_source=False,
     ),
     TemplateCase(
+        name="not given is a third way, and thinks",
+        source=_CHATML_TURNS
+        + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is not defined %}<think>"
+        + "{% elif enable_thinking %}(deep)<think>{% else %}<think></think>{% endif %}{% endif %}",
+        tokens=(*CHATML, *THINK, "<tool_call>"),
+        switches=(Switch("enable_thinking", True, False, True),),
+        prompt_state="open",
+        family="qwen3",
+    ),
+    TemplateCase(
         name="no thinking",
         source=_CHATML_TURNS + "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
         tokens=CHATML,

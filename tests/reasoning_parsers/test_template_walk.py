@@ -38,7 +38,8 @@ def scope_of(**variables: object) -> Scope:
         "missing is undefined", "missing is not defined", "t is true", "t is not false", "f is false", "t is boolean",
         "word is string", "three is number", "word is mapping", "not missing", "missing == 'a'", "missing != 'a'", "-three",
         "1_000", "1.5", "(t)", "none", "True", "None", "t is true and word == 'Low' or f", "not word is string",
-        "not missing | default(false)", "'a' in ['b'] or 'a' in ['a']", "[1, 2] == [1, 2]", "missing | default", "-1.5",
+        "not missing | default(false)", "'a' in ['b'] or 'a' in ['a']", "[1, 2] == [1, 2]", "missing | default",
+        "'' | default('d', true)", "-1.5",
     ],
 )  # fmt: skip
 def test_known_expression_is_what_jinja2_makes_of_it(expression: str) -> None:
