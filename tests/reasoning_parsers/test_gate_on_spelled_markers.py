@@ -414,3 +414,15 @@ def test_transitions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatc
     assert (gate.reasoning_ended, gate.num_reasoning_tokens) == (True, 8)
     assert gate.markers is not None
     assert len(gate.markers.transition(tools_offered=False)._remembered) <= 3
+
+
+def test_half_an_end_marker_before_a_repeated_start_marker_is_forgotten() -> None:
+    gate = glued_gate("<think>so</", max_reasoning_tokens=0, transition_token_ids=ids("x"))
+    gate.commit(ids("<", "think", ">\n"))
+    gate.rollback(1)
+    assert gate.forced_token_id() == ids("</")[0]  # the start marker is not whole
+    words = SmallVocabulary(["<think>\n"], [])
+    gate = glued_gate("<think>so</", words=words, max_reasoning_tokens=0, transition_token_ids=[*b"xy"])
+    gate.commit(words.ids_of_text("<think>\n"))
+    assert gate.num_reasoning_tokens == 1  # the line break
+    assert gate.forced_token_id() == ord("y")
