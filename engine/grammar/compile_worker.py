@@ -161,7 +161,11 @@ class _Worker:
         return bool(data)
 
     def _start(self, order: dict[str, Any]) -> None:
-        backend = self._backend(order["backend"])
+        try:
+            backend = self._backend(order["backend"])
+        except Exception as error:  # the library does not load; the worker lives on for the other one
+            self.say({"job": order["job"], "status": "error", "message": f"{order['backend']} does not load: {error}"})
+            return
         read_end, write_end = os.pipe()
         worker = os.getpid()
         pid = os.fork()
@@ -261,16 +265,10 @@ def _limit(memory_bytes: int, timeout_s: float) -> None:
     with contextlib.suppress(OSError, ValueError):
         seconds = int(timeout_s) + 2
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    with contextlib.suppress(OSError, ValueError):
-        limit = _address_space_bytes() + memory_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def _address_space_bytes() -> int:
-    """What is mapped already does not count; 0 where the system does not say."""
+    # What is mapped already does not count. Where the system does not say how much that is, there is no cap.
     with contextlib.suppress(OSError, ValueError), open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
-    return 0
+        limit = int(file.read().split()[0]) * resource.getpagesize() + memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def main(folder: str, import_path: str) -> None:

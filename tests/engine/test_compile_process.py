@@ -68,6 +68,12 @@ def test_result_is_the_grammar_that_a_compile_here_gives(process: CompileProcess
     assert not backend.load_compiled(report.result).new_matcher((STOP,)).accept_tokens(list(b'{"b"'))
 
 
+def test_worker_has_one_thread_so_that_it_may_fork(process: CompileProcess, backend: XGrammarBackend) -> None:
+    run(process, "xgrammar", backend.export_source(SPEC))
+    run(process, "llguidance", "{}")
+    assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 1
+
+
 def test_llguidance_proves_that_it_ends(process: CompileProcess) -> None:
     report = run(process, "llguidance", str(llguidance.LLMatcher.grammar_from_json_schema({"type": "integer"})))
     assert (report.status, report.result) == ("ok", None)

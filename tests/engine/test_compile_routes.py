@@ -28,6 +28,10 @@ SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"typ
 SLOW = GrammarSpec.from_json_schema(
     {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}}, backend="xgrammar"
 )
+# Quick for llguidance, some seconds for xgrammar.
+HEAVY = GrammarSpec.from_json_schema(
+    {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(350)}}
+)
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ def test_later_requests_get_the_faster_backend_and_nothing_is_compiled_again(man
 
 @pytest.mark.usefixtures("everything_goes_to_the_process")
 def test_upgrade_makes_room_for_a_request(manager: GrammarManager) -> None:
-    spec = GrammarSpec.from_json_schema(json.loads(SLOW.source))
+    spec = HEAVY
     manager.request(spec).result(60)
     manager.request(spec).result(60)
     assert wait_until(lambda: manager.worker_pid is not None and bool(children_of(manager.worker_pid)))
@@ -116,7 +120,7 @@ def test_upgrade_makes_room_for_a_request(manager: GrammarManager) -> None:
 def test_upgrade_that_fails_is_not_tried_again() -> None:
     settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.2)
     manager = GrammarManager([make_backend("xgrammar"), make_backend("llguidance")], settings)
-    spec = GrammarSpec.from_json_schema(json.loads(SLOW.source))
+    spec = HEAVY
     for _ in range(2):
         manager.request(spec).result(60)
     assert wait_until(lambda: len(manager._failed_upgrades) == 1)

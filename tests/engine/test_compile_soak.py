@@ -32,9 +32,7 @@ def resident_bytes() -> int:
 
 def make_spec(number: int) -> GrammarSpec:
     properties = {f"field_{number}_{index}": {"type": kind} for index, kind in enumerate(("string", "integer", "boolean"))}
-    return GrammarSpec.from_json_schema(
-        {"type": "object", "properties": properties, "required": list(properties)}, backend=backend
-    )
+    return GrammarSpec.from_json_schema({"type": "object", "properties": properties, "required": list(properties)})
 
 
 def test_E8_memory_is_flat_after_the_cap_and_nothing_is_left() -> None:
