@@ -102,6 +102,7 @@ def test_later_requests_get_the_faster_backend_and_nothing_is_compiled_again(man
     assert (manager.counts.compiles, manager.counts.upgrades) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything_goes_to_the_process")
 def test_upgrade_makes_room_for_a_request(manager: GrammarManager) -> None:
     spec = HEAVY
@@ -116,6 +117,7 @@ def test_upgrade_makes_room_for_a_request(manager: GrammarManager) -> None:
     assert wait_until(lambda: manager.counts.upgrades == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything_goes_to_the_process")
 def test_upgrade_that_fails_is_not_tried_again() -> None:
     settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.2)
@@ -190,6 +192,7 @@ def run_with_disk_cache(folder: Path) -> dict[str, Any]:
     return counts
 
 
+@pytest.mark.slow
 def test_second_request_compiles_nothing_also_after_a_restart(tmp_path: Path) -> None:
     first = run_with_disk_cache(tmp_path / "cache")
     assert first["caches"] == ["none", "memory"]

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,10 @@ CAP = 8 * 2**20
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def none_is_alive(pids: list[int]) -> bool:
+    return not any(map(is_alive, pids))
 
 
 def make_spec(number: int) -> GrammarSpec:
@@ -74,7 +79,7 @@ def test_worker_killed_again_and_again_serves_on() -> None:
             seen.add(worker)
             pids = [worker, *children_of(worker)]
             os.kill(worker, signal.SIGKILL)
-            assert wait_until(lambda pids=pids: not any(map(is_alive, pids)))  # type: ignore[misc]
+            assert wait_until(partial(none_is_alive, pids))
         wait([future], timeout=60)
         assert future.exception() is not None
     manager.close()
