@@ -22,6 +22,7 @@ from .config import EngineConfig
 from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
 from .grammar import GrammarManager, GrammarSpec, Matcher
 from .grammar.backends.registry import load_backend
+from .grammar.bitmask import BitmaskPool
 from .grammar.closing import closing_tokens
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
@@ -71,6 +72,11 @@ class LLMEngine:
         )
         backends = [load_backend(name, self._vocabulary) for name in config.grammar_backends]
         self._grammars = GrammarManager(backends, config.compile_settings())
+        self._bitmasks = BitmaskPool(
+            config.max_num_seqs * (1 + config.max_draft_tokens),
+            self._loaded.vocab_size,
+            pin_memory=self._loaded.device.type == "cuda",
+        )
         self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
             num_blocks=plan_num_blocks(config, self._loaded),
@@ -254,7 +260,8 @@ class LLMEngine:
             with clock.forward(), torch_threads(self.config.num_threads):
                 logits = self._runner.run(step.chunks)
             with clock.select(), torch_threads(self.config.num_threads):
-                chosen = choose_tokens(logits, [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled])
+                windows = [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled]
+                chosen = choose_tokens(logits, windows, pool=self._bitmasks)
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
             return outputs + [self._fail(sequence, error) for sequence in step.batch]

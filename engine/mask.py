@@ -18,7 +18,7 @@ from reasoning_parsers import Bounds, Content, ReasoningGate
 
 from .errors import EngineError, EngineStepError
 from .grammar import Matcher, apply_token_bitmask_inplace, new_bitmask
-from .grammar.bitmask import set_bits_inplace
+from .grammar.bitmask import BitmaskPool, set_bits_inplace
 from .grammar.matcher import fill_bitmasks
 
 
@@ -121,7 +121,9 @@ class StepMasks:
             logits.index_put_((places[:, 0], places[:, 1]), torch.tensor(float("-inf"), device=logits.device))
 
 
-def fill_masks(windows: SequenceOf[Window], vocab_size: int, *, pin_memory: bool = False) -> StepMasks:
+def fill_masks(
+    windows: SequenceOf[Window], vocab_size: int, *, pin_memory: bool = False, pool: BitmaskPool | None = None
+) -> StepMasks:
     """Fill the masks of the rows whose token a grammar rules, and close the doors of the others.
 
     A thinking row of a constrained sequence loses its stop ids, since to stop while thinking is to leave without an answer, and
@@ -133,13 +135,15 @@ def fill_masks(windows: SequenceOf[Window], vocab_size: int, *, pin_memory: bool
         windows: One after the other, in the order of the logits rows. Their gates and matchers are as before afterwards.
         vocab_size: Columns of the logits.
         pin_memory: Whether the table will be copied to a device.
+        pool: Where the table is taken from; None makes a new one.
     """
     spans = row_spans(windows)
     index = row_index(spans)
     bitmask: torch.Tensor | None = None
     failed: dict[str, EngineError] = {}
     if index:
-        bitmask = new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
+        is_pooled = pool is not None and pool.vocab_size == vocab_size
+        bitmask = pool.take(len(index)) if pool and is_pooled else new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
         _fill(bitmask, windows, index, spans)
         is_empty = (~bitmask.any(dim=-1)).tolist()
         for mask_row, (position, row) in enumerate(index):

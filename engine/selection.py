@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .errors import EngineError, EngineStepError
+from .grammar.bitmask import BitmaskPool
 from .logprobs import TokenLogprobs, token_logprobs
 from .mask import StepMasks, Window, fill_masks, mask_logits, row_spans
 from .sampler import RowDraw, sample
@@ -40,15 +41,16 @@ class Chosen:
     error: EngineError | None = None
 
 
-def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow]) -> list[Chosen]:
+def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], *, pool: BitmaskPool | None = None) -> list[Chosen]:
     """Choose the tokens of a step.
 
     Args:
         logits: float32 `(sum of num_rows, vocab_size)`, one window after the other; changed in place.
         windows: One per sequence.
+        pool: Where the mask's table is taken from; None makes a new one.
     """
     # First of all, and without a look at the logits: on CUDA the model is still computing them.
-    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda)
+    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda, pool=pool)
     first_rows = [span.first_row for span in row_spans(windows)]
     raw = _keep_raw(logits, windows, first_rows)
     errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows, masks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine import InvalidRequestError
+from engine import GrammarSpec, InvalidRequestError, LLMEngine, SamplingParams, mask
 from engine.grammar.bitmask import BitmaskPool, bitmask_width
 from engine.grammar.bitmask_transport import from_bytes, to_bytes
 from engine.grammar.kernels import KERNELS, make_kernel, pick_kernel
@@ -140,3 +141,15 @@ def test_pool_hands_out_denying_tables_and_keeps_the_last_one() -> None:
     assert third.data_ptr() == first.data_ptr()
     assert pool.take(9).shape == (9, 2)
     assert not pool.take(20).any()
+
+
+def test_engine_fills_one_table_again_and_again(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a table was allocated in a step")
+
+    monkeypatch.setattr(mask, "new_bitmask", refuse)
+    prompt = tiny_engine.tokenizer.encode("x", add_special_tokens=False)
+    params = SamplingParams(max_tokens=12, temperature=0)
+    outputs = tiny_engine.generate([prompt] * 3, params, grammars=GrammarSpec.regex("[a-f]{3}"))
+    assert [output.error for output in outputs] == [None] * 3
+    assert all(re.fullmatch("[a-f]{3}", output.content) for output in outputs)
