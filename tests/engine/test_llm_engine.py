@@ -374,6 +374,7 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
         def __init__(self, inner: Any) -> None:
             self.inner = inner
             self.backend = self
+            self.error = None
 
         def fill_bitmasks(self, matchers: Any, bitmask: torch.Tensor, rows: list[int]) -> None:
             bitmask[rows] = 0
