@@ -16,7 +16,7 @@ import torch
 
 from reasoning_parsers import Bounds, Content, ReasoningGate
 
-from .errors import EngineError, EngineStepError
+from .errors import EngineError, GrammarDeadEndError
 from .grammar import Matcher, apply_token_bitmask_inplace, new_bitmask
 from .grammar.bitmask import BitmaskPool, set_bits_inplace
 from .grammar.matcher import fill_bitmasks
@@ -229,10 +229,13 @@ class _FillState:
 
 
 def _dead_end(sequence: GatedSequence) -> EngineError:
-    matcher = sequence.matcher
-    if matcher is not None and matcher.error is not None:
-        return matcher.error
-    return EngineStepError("the grammar allows no token here", request_id=sequence.request_id, hint="please report the schema")
+    assert sequence.matcher is not None
+    if sequence.matcher.error is not None:
+        return sequence.matcher.error
+    return GrammarDeadEndError(
+        f"the grammar of request {sequence.request_id!r} allows no token here, and the value is not whole",
+        hint="please report the schema",
+    )
 
 
 def _denied(windows: SequenceOf[Window], spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ not promised: to prove it takes a search of all texts.
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from ..errors import GrammarDeadEndError
 from .bitmask import get_bit, new_bitmask
 from .matcher import Matcher
+from .token_index import TokenIndex
 from .vocabulary import Vocabulary
 
 MAX_STATES = 400
@@ -221,15 +223,15 @@ class _Kinds:
     letters: tuple[int, ...]
 
 
-_KNOWN: dict[int, tuple[Vocabulary, _Kinds]] = {}
+# Found once for a vocabulary, and forgotten with it.
+_KNOWN: weakref.WeakKeyDictionary[TokenIndex, _Kinds] = weakref.WeakKeyDictionary()
 
 
 def _kinds_of(vocabulary: Vocabulary) -> _Kinds:
-    # Found once for a vocabulary; the few that a process has are kept alive by their engines anyhow.
-    known = _KNOWN.get(id(vocabulary))
-    if known is None or known[0] is not vocabulary:
-        known = _KNOWN[id(vocabulary)] = (vocabulary, _find_kinds(vocabulary))
-    return known[1]
+    known = _KNOWN.get(vocabulary.index)
+    if known is None:
+        known = _KNOWN[vocabulary.index] = _find_kinds(vocabulary)
+    return known
 
 
 def _find_kinds(vocabulary: Vocabulary) -> _Kinds:

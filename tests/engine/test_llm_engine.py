@@ -18,6 +18,7 @@ from engine import (
     EngineConfig,
     EngineStepError,
     GrammarCompileError,
+    GrammarDeadEndError,
     GrammarSpec,
     InvalidGrammarError,
     InvalidRequestError,
@@ -402,8 +403,8 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
     bad = tiny_engine._sequences["bad"]
     bad.matcher = DenyAll(bad.matcher)  # type: ignore[assignment]
     finals = run_to_end(tiny_engine)
-    assert isinstance(finals["bad"].error, EngineStepError)
-    assert finals["bad"].error.request_id == "bad"
+    assert isinstance(finals["bad"].error, GrammarDeadEndError)
+    assert "'bad'" in str(finals["bad"].error)
     jsonschema_rs.validate(SCHEMA, json.loads(finals["good"].content))
 
 
