@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, decoders, models
 from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
 from engine import (
@@ -254,7 +254,8 @@ def test_family_is_found_from_markers_switch_and_turn_tokens(pocket_tokenizer: A
 
 
 def word_tokenizer(*tokens: str, template: str = "") -> Any:
-    words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
+    words = Tokenizer(models.BPE({"<unk>": 0, "a": 1}, [], unk_token="<unk>"))
+    words.decoder = decoders.ByteLevel()
     words.add_tokens(list(tokens))
     return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", chat_template=template)
 
