@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from .emit import SAFE_INTEGER, Emitter, JsonSchema
-from .facets import Facets, common_multiple, to_number
+from .facets import Facets, TextRule, common_multiple, to_number
 from .formats import format_pattern
 from .layout import Layout, Region
 from .pattern_parse import UnreadablePatternError
@@ -59,9 +59,7 @@ class LLGuidanceEmitter(Emitter):
         if not one.texts and not excluded:
             return [{"type": "string", **lengths}]
         if not excluded and not any(rule.is_negated for rule in one.texts):
-            patterns = [
-                pattern for rule in one.texts if (pattern := self._pattern(rule.kind, rule.text, rule.pointer)) is not None
-            ]
+            patterns = [pattern for rule in one.texts for pattern in self._patterns(rule)]
             if len(patterns) <= 1:
                 return [{"type": "string", **({"pattern": patterns[0]} if patterns else {}), **lengths}]
             parts = [{"type": "string", "pattern": pattern} for pattern in patterns]
@@ -86,16 +84,21 @@ class LLGuidanceEmitter(Emitter):
             rest.excluded = ()
             return self.write_string(rest)
 
-    def _pattern(self, kind: str, text: str, pointer: str) -> str | None:
-        """Give the pattern to write for a rule; None when it says nothing or cannot be written."""
-        note_format(self, kind, text, pointer)
-        if kind == "format":
-            known = format_pattern(text)
-            if known is None:
-                return None
-            text = known.pattern
+    def _patterns(self, rule: TextRule) -> list[str]:
+        """Give the patterns to write for a rule; none when it says nothing or cannot be written."""
+        note_format(self, rule.kind, rule.text, rule.pointer)
+        texts = [rule.text]
+        if rule.kind == "format":
+            known = format_pattern(rule.text)
+            texts = [] if known is None else list(known.patterns)
+        return [pattern for text in texts if (pattern := self._pattern(text, rule.pointer)) is not None]
+
+    def _pattern(self, text: str, pointer: str) -> str | None:
         try:
-            return print_language(self.program.languages, self.program.pattern_language(text), as_json_text=False)
+            language = self.program.pattern_language(text)
+            if language is self.program.languages.everything:
+                return None
+            return print_language(self.program.languages, language, as_json_text=False)
         except UnreadablePatternError:
             if not _UNREADABLE.search(text):
                 return text

@@ -1,7 +1,7 @@
 """Write a regular language as a pattern that a backend reads, anchored at both ends.
 
-xgrammar matches a pattern with the JSON text between the quotes, so a character that JSON escapes has to be written as its
-escape there; llguidance does that by itself.
+xgrammar matches a pattern with the JSON text between the quotes and allows no escapes there, so a character that JSON escapes is
+left out; llguidance escapes it by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ MAX_LENGTH = 12_000
 MAX_STATES = 400
 _SPECIAL = frozenset("\\^$.|?*+()[]{}-/&~#\"' <>,=!:")
 _JSON_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
-_SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 0x22: '"', 0x5C: "\\"}
 PrintSet = Callable[[Ranges], str]
 
 
@@ -25,7 +24,7 @@ def print_language(languages: Languages, language: Language, *, as_json_text: bo
     Args:
         languages: What made it.
         language: The texts.
-        as_json_text: Match the JSON spelling of a text instead of the text.
+        as_json_text: Match the JSON text between the quotes, without escapes, instead of the string.
 
     Raises:
         TooLargeError: The pattern would be too long, or the language is empty.
@@ -111,19 +110,11 @@ def _character(code: int) -> str:
 
 
 def print_json_set(ranges: Ranges) -> str:
-    """Write characters as JSON spells them inside a string."""
-    escaped = [code for low, high in ranges for code in range(low, min(high, 0x5C) + 1) if code < 0x20 or code in (0x22, 0x5C)]
+    """Write characters as they stand in JSON text; those that JSON escapes are left out."""
     plain = _subtract(ranges, _JSON_ESCAPED)
-    choices = [print_xgrammar_set(plain)] if plain else []
-    short = "".join("\\\\" if code == 0x5C else _SHORT[code] for code in escaped if code in _SHORT)
-    if short:
-        choices.append(rf"\\[{short}]")
-    long = [code for code in escaped if code not in _SHORT]
-    for half in (0, 1):
-        digits = "".join(f"{code % 16:x}" for code in long if code // 16 == half)
-        if digits:
-            choices.append(rf"\\u00{half}[{digits}]")
-    return choices[0] if len(choices) == 1 else "(?:" + "|".join(choices) + ")"
+    if not plain:
+        raise TooLargeError
+    return print_xgrammar_set(plain)
 
 
 def print_xgrammar_set(ranges: Ranges) -> str:

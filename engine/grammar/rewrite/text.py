@@ -47,7 +47,7 @@ def rule_language(languages: Languages, rule: TextRule, pattern_language: Callab
             if known is None and not rule.is_negated:
                 return languages.everything
             raise UnreadablePatternError
-        language = pattern_language(known.pattern)
+        language = languages.intersection([pattern_language(pattern) for pattern in known.patterns])
     else:
         language = pattern_language(rule.text)
     return languages.complement(language) if rule.is_negated else language
