@@ -59,7 +59,7 @@ class LLGuidanceEmitter(Emitter):
         if not one.texts and not excluded:
             return [{"type": "string", **lengths}]
         if not excluded and not any(rule.is_negated for rule in one.texts):
-            patterns = [pattern for rule in one.texts for pattern in self._patterns(rule)]
+            patterns = [pattern for rule in one.texts for pattern in self._patterns(rule, one)]
             if len(patterns) <= 1:
                 return [{"type": "string", **({"pattern": patterns[0]} if patterns else {}), **lengths}]
             parts = [{"type": "string", "pattern": pattern} for pattern in patterns]
@@ -84,13 +84,19 @@ class LLGuidanceEmitter(Emitter):
             rest.excluded = ()
             return self.write_string(rest)
 
-    def _patterns(self, rule: TextRule) -> list[str]:
+    def _patterns(self, rule: TextRule, one: Facets) -> list[str]:
         """Give the patterns to write for a rule; none when it says nothing or cannot be written."""
         note_format(self, rule.kind, rule.text, rule.pointer)
         texts = [rule.text]
         if rule.kind == "format":
             known = format_pattern(rule.text)
-            texts = [] if known is None else list(known.patterns)
+            texts = [] if known is None else list(known.patterns[:1])
+            if known is not None and len(known.patterns) > 1 and (one.max_length is None or one.max_length > 64):
+                # Lengths beside other rules need more states than llguidance looks at.
+                if len(one.texts) > 1 or one.min_length or one.max_length is not None:
+                    self.miss([rule.pointer], "the longest texts of this format are let through")
+                else:
+                    texts = list(known.patterns)
         return [pattern for text in texts if (pattern := self._pattern(text, rule.pointer)) is not None]
 
     def _pattern(self, text: str, pointer: str) -> str | None:
@@ -118,7 +124,9 @@ class LLGuidanceEmitter(Emitter):
                 self.miss(one.where("patternProperties", "propertyNames"), "the names are too many for a pattern")
                 patterns, rest = {}, {}
                 break
-            patterns[pattern] = self.refer(region.child)
+            child = self.refer(region.child)
+            if child is not False or rest is not False:
+                patterns[pattern] = child
         if patterns:
             schema["patternProperties"] = patterns
         schema["additionalProperties"] = rest

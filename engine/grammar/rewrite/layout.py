@@ -120,12 +120,23 @@ def _lay_regions(program: Program, layout: Layout, one: Facets, patterns: list[s
             if build(languages, language, max_states=500).is_empty:
                 continue
             has_overlap |= len(inside) > 1
-            layout.regions.append(Region(language, None, _child_of(one, frozenset(inside))))
+            child = _child_of(one, frozenset(inside))
+            layout.regions.append(Region(_without_known(program, layout, one, language, child), None, child))
     except (UnreadablePatternError, TooLargeError):
         layout.regions = []
         return False
     layout.rest = None if allowed is not None else _child_of(one, frozenset())
     return True
+
+
+def _without_known(program: Program, layout: Layout, one: Facets, language: Language, child: Conjunction) -> Language:
+    """Take the known names out for which the rule of a region is not part of their own."""
+    languages = program.languages
+    for name in layout.properties:
+        own = property_conjunction(one, name)
+        if not set(child) <= set(own) and languages.accepts(language, name):
+            language = languages.intersection((language, languages.complement(languages.text(name))))
+    return language
 
 
 def _lay_loosely(layout: Layout, one: Facets, patterns: list[str]) -> None:

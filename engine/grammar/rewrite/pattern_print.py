@@ -93,11 +93,18 @@ def _quantifier(low: int, high: int | None) -> str:
 
 
 def print_plain_set(ranges: Ranges) -> str:
-    """Write characters as a class."""
+    """Write characters as a class in the words of llguidance."""
+    if _holds(ranges, 0, 0x1F) and not (_holds(ranges, 0x22, 0x22) and _holds(ranges, 0x5C, 0x5C)):
+        # llguidance 1.9.1 takes a class with all control characters for one with all characters that JSON escapes.
+        ranges = _subtract(ranges, ((0, 0),))
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return _character(ranges[0][0])
     body = "".join(_character(low) if low == high else f"{_character(low)}-{_character(high)}" for low, high in ranges)
     return f"[{body}]"
+
+
+def _holds(ranges: Ranges, first: int, last: int) -> bool:
+    return any(low <= first and last <= high for low, high in ranges)
 
 
 def _character(code: int) -> str:

@@ -178,6 +178,12 @@ class Languages:
             return self._pair(self.derivative(parts[0], code), self.repeat(parts[0], max(0, language.low - 1), high))
         return self.none
 
+    def accepts(self, language: Language, text: str) -> bool:
+        """Whether a text is in the language."""
+        for letter in text:
+            language = self.derivative(language, ord(letter))
+        return language.is_nullable
+
     def cuts(self, language: Language) -> frozenset[int]:
         """Give code points such that all characters between two of them lead to the same derivative."""
         known = self._cuts.get(language)
