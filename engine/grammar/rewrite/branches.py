@@ -18,7 +18,7 @@ from .graph import Node
 if TYPE_CHECKING:
     from .expand import Alternatives, Expander
 
-MAX_PAIRS = 1_500
+MAX_PAIRS = 400
 """Pairs of branches of one `oneOf` that are compared."""
 MAX_OVERLAPS = 4
 MAX_TRACKED = 4
@@ -138,7 +138,10 @@ def _overlaps(expander: Expander, parts: Sequence[Alternatives], branches: Seque
     if _have_own_tags(expander, parts):
         return []
     pairs = combinations([number for number, part in enumerate(parts) if part], 2)
-    return [(first, second) for first, second in pairs if expander.apply(branches[second], parts[first])]
+    kinds = [frozenset().union(*(one.kinds for one in part)) for part in parts]
+    return [
+        (first, second) for first, second in pairs if kinds[first] & kinds[second] and expander.apply(branches[second], parts[first])
+    ]
 
 
 def _have_own_tags(expander: Expander, parts: Sequence[Alternatives]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .children import declared_names, is_closed, item_conjunction, matches, prefix_length, property_conjunction
-from .facets import Conjunction, Facets, is_equal, kind_of, to_fraction
+from .facets import Conjunction, Facets, key_of, kind_of, to_fraction
 
 if TYPE_CHECKING:
     from .expand import Alternatives, Expander
@@ -37,7 +37,9 @@ def _settle(expander: Expander, one: Facets, pointer: str) -> tuple[str, str] | 
             one.kinds -= {kind}
             reason = found
     if one.values is not None:
-        one.values = tuple(value for value in one.values if admits(expander, one, value))
+        excluded = set(map(key_of, one.excluded))
+        one.values = tuple(value for value in one.values if key_of(value) not in excluded and _follows(expander, one, value))
+        one.excluded = ()
         one.kinds = frozenset(map(kind_of, one.values))
         if not one.values:
             return (pointer, "no value of the enum can satisfy the rules beside it")
@@ -124,12 +126,16 @@ def admits(expander: Expander, one: Facets, value: Any) -> bool:
     """Whether an alternative lets a value through; what is checked only afterwards is not asked."""
     if one.link is not None:
         return any(admits(expander, other, value) for other in expander.expand(one.link))
+    if one.excluded and key_of(value) in set(map(key_of, one.excluded)):
+        return False
+    if one.values is not None and key_of(value) not in set(map(key_of, one.values)):
+        return False
+    return _follows(expander, one, value)
+
+
+def _follows(expander: Expander, one: Facets, value: Any) -> bool:
     kind = kind_of(value)
-    if kind not in one.kinds or any(is_equal(value, other) for other in one.excluded):
-        return False
-    if one.values is not None and not any(is_equal(value, other) for other in one.values):
-        return False
-    return all(_ADMIT[kind](expander, one, value)) if kind in _ADMIT else True
+    return kind in one.kinds and (kind not in _ADMIT or all(_ADMIT[kind](expander, one, value)))
 
 
 def _admit_boolean(expander: Expander, one: Facets, value: bool) -> Iterator[bool]:
@@ -157,7 +163,7 @@ def _admit_array(expander: Expander, one: Facets, value: list[Any]) -> Iterator[
     for index, item in enumerate(value):
         yield _admits_child(expander, item_conjunction(one, index), item)
     if one.is_unique:
-        yield not any(is_equal(item, other) for index, item in enumerate(value) for other in value[:index])
+        yield len(set(map(key_of, value))) == len(value)
     for found in one.contains:
         # Items that are only possibly right count as right, so only the lower bound can be told.
         count = sum(_admits_child(expander, (found.node,), item) for item in value)

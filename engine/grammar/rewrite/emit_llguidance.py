@@ -19,6 +19,8 @@ from .pattern_print import print_language
 from .regular import TooLargeError
 from .text import text_language
 
+SHORT_ENOUGH = 64
+"""Within this length no text is too long for a format."""
 MAX_COEFFICIENT = 10_000
 """Digits of a multiple, without the point, as a number; larger ones run into the limits of the lexer."""
 _UNREADABLE = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9kbBAzZGKXRhH]|[*+?}]\+")
@@ -69,6 +71,7 @@ class LLGuidanceEmitter(Emitter):
     def _whole_language(self, one: Facets, lengths: dict[str, Any]) -> list[JsonSchema]:
         for rule in one.texts:
             note_format(self, rule.kind, rule.text, rule.pointer)
+            note_long_format(self, rule, one)
         bare = one.copy()
         bare.min_length, bare.max_length = 0, None
         try:
@@ -91,12 +94,11 @@ class LLGuidanceEmitter(Emitter):
         if rule.kind == "format":
             known = format_pattern(rule.text)
             texts = [] if known is None else list(known.patterns[:1])
-            if known is not None and len(known.patterns) > 1 and (one.max_length is None or one.max_length > 64):
-                # Lengths beside other rules need more states than llguidance looks at.
-                if len(one.texts) > 1 or one.min_length or one.max_length is not None:
-                    self.miss([rule.pointer], "the longest texts of this format are let through")
-                else:
-                    texts = list(known.patterns)
+            is_alone = len(one.texts) == 1 and not one.min_length and one.max_length is None
+            if known is not None and is_alone:
+                texts = list(known.patterns)
+            else:  # lengths beside other rules need more states than llguidance looks at
+                note_long_format(self, rule, one)
         return [pattern for text in texts if (pattern := self._pattern(text, rule.pointer)) is not None]
 
     def _pattern(self, text: str, pointer: str) -> str | None:
@@ -150,6 +152,15 @@ def note_format(emitter: Emitter, kind: str, text: str, pointer: str) -> None:
     known = format_pattern(text) if kind == "format" else None
     if known is not None and not known.is_sound:
         emitter.miss([pointer], "the pattern for this format is looser than the format")
+
+
+def note_long_format(emitter: Emitter, rule: TextRule, one: Facets) -> bool:
+    """Whether a format bounds lengths that nothing else bounds; says that they are let through."""
+    known = format_pattern(rule.text) if rule.kind == "format" else None
+    is_open = known is not None and len(known.patterns) > 1 and (one.max_length is None or one.max_length > SHORT_ENOUGH)
+    if is_open:
+        emitter.miss([rule.pointer], "texts beyond the longest of this format are let through")
+    return is_open
 
 
 _LOW = ("minimum", "exclusiveMinimum")

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from .emit import SAFE_INTEGER, Emitter, JsonSchema
+from .emit_llguidance import note_format, note_long_format
 from .facets import Facets, common_multiple, to_number
 from .layout import Layout
 from .pattern_parse import UnreadablePatternError
@@ -80,10 +81,9 @@ class XGrammarEmitter(Emitter):
         return [schema]
 
     def _pattern(self, one: Facets) -> str | None:
-        from .emit_llguidance import note_format
-
         for rule in one.texts:
             note_format(self, rule.kind, rule.text, rule.pointer)
+            note_long_format(self, rule, one)
         try:
             language = text_language(self.program.languages, one, self.program.pattern_language)
             if language is self.program.languages.everything:

@@ -13,12 +13,12 @@ from typing import Any
 
 from ...errors import InvalidGrammarError
 from . import branches, contradictions
-from .facets import ArrayGroup, Conjunction, Contains, Facets, ObjectGroup, TextRule, is_equal, to_fraction
+from .facets import ArrayGroup, Conjunction, Contains, Facets, ObjectGroup, TextRule, key_of, to_fraction
 from .graph import CHECK, EXCLUDED, NOT_FORMAT, NOT_PATTERN, Node, SchemaGraph
 
 MAX_ALTERNATIVES = 256
 """Alternatives of one place."""
-MAX_WORK = 60_000
+MAX_WORK = 20_000
 """Subschemas applied for one schema; afterwards choices are only taken in where nothing stands beside them."""
 MAX_CHAIN = 150
 """References and choices that lead from one to the next at one place."""
@@ -214,9 +214,11 @@ def _take_type(node: Node, one: Facets, value: Any) -> None:
 
 
 def _take_values(node: Node, one: Facets, value: Any) -> None:
-    one.values = (
-        tuple(value) if one.values is None else tuple(v for v in one.values if any(is_equal(v, other) for other in value))
-    )
+    if one.values is None:
+        one.values = tuple(value)
+    else:
+        keys = set(map(key_of, value))
+        one.values = tuple(known for known in one.values if key_of(known) in keys)
 
 
 def _take_excluded(node: Node, one: Facets, value: Any) -> None:

@@ -5,8 +5,7 @@ A schema is a union of such alternatives. Children are conjunctions of subschema
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor, lcm
@@ -105,7 +104,10 @@ class Facets:
 
     def copy(self) -> Facets:
         """Give a copy to change."""
-        return copy.copy(self)
+        changed = object.__new__(Facets)
+        for name in _FIELDS:
+            setattr(changed, name, getattr(self, name))
+        return changed
 
     def with_check(self, *pointers: str) -> Facets:
         """Give a copy that says less than the keywords at `pointers`."""
@@ -170,6 +172,9 @@ class Facets:
         return first > self.high or (first == self.high and self.is_high_open)
 
 
+_FIELDS = tuple(Facets.__slots__)
+
+
 def common_multiple(numbers: Iterable[Fraction]) -> Fraction | None:
     """Give the least number that all are whole parts of; None for none."""
     result: Fraction | None = None
@@ -205,12 +210,18 @@ def kind_of(value: Any) -> str:
     return "object" if isinstance(value, dict) else "number"
 
 
+def key_of(value: Any) -> Hashable:
+    """Give what is equal for JSON values that are the same, and for no others: 1 is 1.0, and neither is True."""
+    kind = kind_of(value)
+    if kind == "number":
+        return to_fraction(value)
+    if kind == "array":
+        return ("array", tuple(map(key_of, value)))
+    if kind == "object":
+        return ("object", frozenset((name, key_of(item)) for name, item in value.items()))
+    return (kind, value)
+
+
 def is_equal(first: Any, second: Any) -> bool:
-    """Whether two JSON values are the same: 1 is 1.0, and neither is True."""
-    if kind_of(first) != kind_of(second):
-        return False
-    if isinstance(first, list):
-        return len(first) == len(second) and all(map(is_equal, first, second))
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(is_equal(value, second[name]) for name, value in first.items())
-    return bool(to_fraction(first) == to_fraction(second)) if kind_of(first) == "number" else bool(first == second)
+    """Whether two JSON values are the same."""
+    return key_of(first) == key_of(second)

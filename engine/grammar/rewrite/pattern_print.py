@@ -12,7 +12,7 @@ from .regular import Automaton, Language, Languages, Ranges, TooLargeError, buil
 
 MAX_LENGTH = 12_000
 """Characters of a printed pattern."""
-MAX_STATES = 400
+MAX_STATES = 150
 _SPECIAL = frozenset("\\^$.|?*+()[]{}-/&~#\"' <>,=!:")
 _JSON_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 PrintSet = Callable[[Ranges], str]

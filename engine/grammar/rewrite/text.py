@@ -47,7 +47,8 @@ def rule_language(languages: Languages, rule: TextRule, pattern_language: Callab
             if known is None and not rule.is_negated:
                 return languages.everything
             raise UnreadablePatternError
-        language = languages.intersection([pattern_language(pattern) for pattern in known.patterns])
+        # The first says the form; others bound lengths, which is the emitters' business.
+        language = pattern_language(known.patterns[0])
     else:
         language = pattern_language(rule.text)
     return languages.complement(language) if rule.is_negated else language
