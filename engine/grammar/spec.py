@@ -10,7 +10,8 @@ from typing import Any
 from ..errors import InvalidGrammarError, InvalidRequestError
 from .choices import check_choices
 from .object_options import close_objects, required_pointers
-from .schema_check import check_schema, strip_annotations, unenforced_keywords
+from .rewrite import checked_everywhere
+from .schema_check import check_satisfiable, check_schema, strip_annotations
 from .sources import read_rules
 from .spec_kinds import GrammarKind
 from .structural_tag import check_structural_tag
@@ -39,7 +40,8 @@ class GrammarSpec:
         strict: Refuse what the masks do not enforce, instead of checking it afterwards.
         max_number_digits: Digits that a number may have before and after the point; None lets a model write them for ever.
         backend: Name of the grammar backend, or `auto`.
-        unenforced: JSON pointers of keywords that the masks do not enforce; check these on the finished value.
+        unenforced: JSON pointers of keywords that no backend enforces in its masks; what the one that is chosen does not enforce
+            is in its support report.
     """
 
     kind: GrammarKind
@@ -91,12 +93,14 @@ class GrammarSpec:
         check_schema(parsed)
         if additional_properties is False:
             parsed = close_objects(parsed)
-        unenforced = unenforced_keywords(parsed)
+        source = json.dumps(strip_annotations(parsed), ensure_ascii=False, separators=(",", ":"))
+        check_satisfiable(source)
+        unenforced = checked_everywhere(source)
         if any_order:
             unenforced = tuple(dict.fromkeys((*unenforced, *required_pointers(parsed))))
         return cls(
             "json_schema",
-            json.dumps(strip_annotations(parsed), ensure_ascii=False, separators=(",", ":")),
+            source,
             _pick_whitespace(whitespace, any_whitespace=any_whitespace, pattern=whitespace_pattern),
             additional_properties,
             any_order,

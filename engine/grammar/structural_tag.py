@@ -15,8 +15,9 @@ from .ebnf import parse_ebnf
 from .lark import parse_lark
 from .nodes import MAX_DEPTH
 from .regex_check import parse_regex
+from .rewrite.graph import escape_pointer
 from .rules_check import check_rules
-from .schema_check import check_schema, escape_pointer
+from .schema_check import check_schema
 
 MAX_CHARS = 2**22
 _MAX_COUNT = 2**31 - 1

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from ..errors import UnsupportedGrammarError
-from .rewrite import BACKENDS, Program, Rewriting, rewrite
+from .rewrite import BACKENDS, program_of, rewriting_of
 from .rewrite.expand import ASSERTING
 from .sources import ebnf_text, lark_text
 from .spec import GrammarSpec
@@ -70,7 +70,7 @@ def support_report(spec: GrammarSpec) -> SupportReport:
         UnsupportedGrammarError: A reference that leaves the schema.
     """
     if spec.kind == "json_schema":
-        return _schema_report(spec.source)
+        return _with_options(spec, _schema_report(spec.source))
     status, reasons = _text_status(spec)
     return SupportReport((SupportEntry("#", spec.kind, status, "; ".join(reasons)),))
 
@@ -93,11 +93,27 @@ def _text_status(spec: GrammarSpec) -> tuple[dict[str, Status], list[str]]:
     return status, reasons
 
 
+def _with_options(spec: GrammarSpec, report: SupportReport) -> SupportReport:
+    """Take in what the options of a request change."""
+    entries = report.entries
+    if spec.any_order:
+        note = "in any order it is only seen at the end whether all are there"
+        entries = tuple(
+            replace(entry, status={**entry.status, "xgrammar": "checked"}, note=note) if entry.keyword == "required" else entry
+            for entry in entries
+        )
+    if spec.any_order or spec.whitespace.style == "indented":
+        option = "any_order" if spec.any_order else "whitespace"
+        status: dict[str, Status] = {"xgrammar": "masked", "llguidance": "refused"}
+        entries = (*entries, SupportEntry("#", option, status, f"this backend has no {option} like that"))
+    return replace(report, entries=entries)
+
+
 def rewritten_schema(spec: GrammarSpec, *, backend: str) -> str:
     """Give the schema of a spec in the words of a backend, as JSON text; its own text for a backend that is not known."""
     if backend not in BACKENDS:
         return spec.source
-    return json.dumps(_rewriting(spec.source, backend).schema, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(rewriting_of(spec.source, backend).schema, ensure_ascii=False, separators=(",", ":"))
 
 
 def refuse_unenforced(spec: GrammarSpec, report: SupportReport, backend: str) -> None:
@@ -118,19 +134,9 @@ def refuse_unenforced(spec: GrammarSpec, report: SupportReport, backend: str) ->
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _program(source: str) -> Program:
-    return Program(json.loads(source))
-
-
-@lru_cache(maxsize=MAX_REMEMBERED)
-def _rewriting(source: str, backend: str) -> Rewriting:
-    return rewrite(_program(source), backend=backend)
-
-
-@lru_cache(maxsize=MAX_REMEMBERED)
 def _schema_report(source: str) -> SupportReport:
-    program = _program(source)
-    checked = {backend: _rewriting(source, backend).checked for backend in BACKENDS}
+    program = program_of(source)
+    checked = {backend: rewriting_of(source, backend).checked for backend in BACKENDS}
     entries: dict[str, SupportEntry] = {}
     for node in program.graph.nodes:
         for keyword in node.keywords:
@@ -144,7 +150,7 @@ def _schema_report(source: str) -> SupportReport:
 
 
 def _entry(pointer: str, checked: Mapping[str, Mapping[str, str]]) -> SupportEntry:
-    keyword = pointer.rsplit("/", 1)[-1]
+    keyword = pointer.rsplit("/", 1)[-1].replace("~1", "/").replace("~0", "~")
     status: dict[str, Status] = {backend: "checked" if pointer in missed else "masked" for backend, missed in checked.items()}
     notes = dict.fromkeys(missed[pointer] for missed in checked.values() if pointer in missed)
     return SupportEntry(pointer, keyword, status, "; ".join(notes))

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..schema_check import escape_pointer, walk_schemas
+from ..rewrite.graph import escape_pointer
+from ..schema_check import walk_schemas
 
 _MAX_TRIES = 100
 _SHARED = ("$defs", "definitions")

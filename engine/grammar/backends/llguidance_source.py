@@ -12,9 +12,11 @@ from typing import Any
 
 from ...errors import UnsupportedGrammarError
 from ..number_cap import numbers_in
-from ..schema_check import Place, escape_pointer, map_subschemas, walk_schemas
+from ..rewrite.graph import escape_pointer
+from ..schema_check import Place, map_subschemas, walk_schemas
 from ..sources import lark_text, read_rules
 from ..spec import GrammarSpec
+from ..support import rewritten_schema
 
 _HEAD = '%llguidance {"no_forcing": true}\n'
 FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid uri".split())
@@ -51,7 +53,7 @@ def lark_source(spec: GrammarSpec) -> str:
 def _schema(spec: GrammarSpec) -> dict[str, Any]:
     if spec.any_order:
         raise UnsupportedGrammarError("llguidance keeps the order of the schema", hint="leave any_order out")
-    schema = json.loads(spec.source)
+    schema = json.loads(rewritten_schema(spec, backend="llguidance"))
     _refuse_what_is_misread(schema)
     if spec.max_number_digits is not None:
         schema = _bound_numbers(schema)

@@ -29,6 +29,7 @@ from ..schema_check import close_ranges, without_misread
 from ..sources import check_token_ids, ebnf_text, named_token_ids
 from ..spec import GrammarSpec
 from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_tokens
+from ..support import rewritten_schema
 from ..vocabulary import Vocabulary
 from ..whitespace import Whitespace
 
@@ -161,7 +162,7 @@ class XGrammarBackend:
             return xgrammar.Grammar.from_structural_tag(name_tokens(_structural_tag(spec), self._token_ids))
         if spec.kind != "json_schema":
             return xgrammar.Grammar.from_ebnf(ebnf_text(spec.kind, spec.source))
-        return xgrammar.Grammar.from_ebnf(_schema_ebnf(json.loads(spec.source), spec))
+        return xgrammar.Grammar.from_ebnf(_schema_ebnf(json.loads(rewritten_schema(spec, backend=self.name)), spec))
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""

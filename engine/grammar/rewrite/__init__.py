@@ -1,44 +1,13 @@
 """Schemas rewritten so that a backend can enforce them: the same meaning in the words that the backend reads.
 
-`graph.py` reads a schema, `expand.py` writes it as alternatives, `program.py` finds all its places, and the emitters write it
-for a backend.
+`graph.py` reads a schema, `expand.py` writes it as alternatives, `program.py` finds all its places, and the emitters write it for
+a backend. What a backend cannot say is left out and named.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from .emit import JsonSchema
-from .emit_llguidance import LLGuidanceEmitter
-from .emit_xgrammar import XGrammarEmitter
+from .backends import BACKENDS, Rewriting, rewrite, rewrite_schema
+from .memo import checked_everywhere, program_of, rewriting_of
 from .program import Program
 
-__all__ = ["BACKENDS", "Program", "Rewriting", "rewrite", "rewrite_schema"]
-_EMITTERS = {"xgrammar": XGrammarEmitter, "llguidance": LLGuidanceEmitter}
-BACKENDS = tuple(_EMITTERS)
-"""Backends whose words are known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewriting:
-    """A schema for one backend.
-
-    Attributes:
-        schema: Allows every value that the original allows, and no other unless `checked` names a keyword.
-        checked: Pointers of keywords of the original that `schema` does not say, with the reason.
-    """
-
-    schema: JsonSchema
-    checked: dict[str, str] = field(default_factory=dict)
-
-
-def rewrite(program: Program, *, backend: str) -> Rewriting:
-    """Write a schema in the words of a backend."""
-    emitter = _EMITTERS[backend](program)
-    return Rewriting(emitter.emit(), dict(emitter.checked))
-
-
-def rewrite_schema(schema: Any, *, backend: str) -> JsonSchema:
-    """Give a schema for `backend` that means the same as `schema`, or less: see `Rewriting.checked`."""
-    return rewrite(Program(schema), backend=backend).schema
+__all__ = ["BACKENDS", "Program", "Rewriting", "checked_everywhere", "program_of", "rewrite", "rewrite_schema", "rewriting_of"]

@@ -139,9 +139,8 @@ def _overlaps(expander: Expander, parts: Sequence[Alternatives], branches: Seque
         return []
     pairs = combinations([number for number, part in enumerate(parts) if part], 2)
     kinds = [frozenset().union(*(one.kinds for one in part)) for part in parts]
-    return [
-        (first, second) for first, second in pairs if kinds[first] & kinds[second] and expander.apply(branches[second], parts[first])
-    ]
+    meeting = ((first, second) for first, second in pairs if kinds[first] & kinds[second])
+    return [(first, second) for first, second in meeting if expander.apply(branches[second], parts[first])]
 
 
 def _have_own_tags(expander: Expander, parts: Sequence[Alternatives]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .facets import KINDS
-from .graph import CHECK, EXCLUDED, NOT_FORMAT, NOT_PATTERN, Node
+from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, Node
 
 NEVER = Node("", always=False)
 ALWAYS = Node("", always=True)
@@ -53,7 +53,7 @@ def _type(node: Node, value: Any, pointer: str) -> Iterator[Part]:
     if others:
         yield {"type": others}
     if "integer" in named and "number" not in named:
-        yield {"type": "number", CHECK: pointer}
+        yield {"type": "number", FRACTION: pointer}
 
 
 def _properties(node: Node, value: Mapping[str, Node], pointer: str) -> Iterator[Part]:
@@ -64,7 +64,7 @@ def _properties(node: Node, value: Mapping[str, Node], pointer: str) -> Iterator
 
 def _required(node: Node, value: list[str], pointer: str) -> Iterator[Part]:
     for name in value:
-        yield {"type": "object", "properties": {name: NEVER}}
+        yield {"type": "object", "properties": {name: Node(pointer, always=False)}}
 
 
 def _additional(node: Node, value: Node, pointer: str) -> Iterator[Part]:
@@ -127,7 +127,7 @@ def _if(node: Node, value: Node, pointer: str) -> Iterator[Part]:
 def _dependent_required(node: Node, value: Mapping[str, list[str]], pointer: str) -> Iterator[Part]:
     for name, others in value.items():
         for other in others:
-            yield {"type": "object", "required": [name], "properties": {other: NEVER}}
+            yield {"type": "object", "required": [name], "properties": {other: Node(pointer, always=False)}}
 
 
 def _dependent_schemas(node: Node, value: Mapping[str, Node], pointer: str) -> Iterator[Part]:

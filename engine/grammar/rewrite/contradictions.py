@@ -145,6 +145,7 @@ def _admit_boolean(expander: Expander, one: Facets, value: bool) -> Iterator[boo
 def _admit_number(expander: Expander, one: Facets, value: Any) -> Iterator[bool]:
     number = to_fraction(value)
     yield not one.is_integer or number.denominator == 1
+    yield not one.fractions or number.denominator != 1
     if one.low is not None:
         yield number > one.low or (number == one.low and not one.is_low_open)
     if one.high is not None:

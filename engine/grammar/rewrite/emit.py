@@ -98,6 +98,8 @@ class Emitter:
         plain = [kind for kind in KINDS if kind in one.kinds and self._is_plain(one, kind)]
         if plain:
             found.append({"type": plain[0] if len(plain) == 1 else plain})
+        if "number" in one.kinds:
+            self.miss(one.fractions, "that a number is not whole is only seen at its end")
         for kind in KINDS:
             if kind in one.kinds and kind not in plain:
                 part = one.copy()
@@ -196,7 +198,7 @@ class Emitter:
 _NOTHING = Facets()
 _WORDS = {
     "boolean": ("booleans",),
-    "number": ("is_integer", "low", "high", "multiples"),
+    "number": ("is_integer", "low", "high", "multiples", "fractions"),
     "string": ("min_length", "max_length", "texts", "excluded"),
     "array": ("arrays", "min_items", "max_items", "contains", "is_unique", "excluded"),
     "object": ("objects", "required", "min_properties", "max_properties", "names", "excluded"),

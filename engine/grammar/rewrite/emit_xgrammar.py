@@ -127,7 +127,8 @@ class XGrammarEmitter(Emitter):
         pointers = set()
         for group in one.objects:
             for name in names & set(group.properties):
-                pointers.add(group.properties[name].pointer)
+                node = group.properties[name]
+                pointers |= {node.pointer} if node.always is False else set()
         found = {pointer for pointer in pointers if pointer} or one.where(
             "properties", "not", "propertyNames", "dependentRequired"
         )

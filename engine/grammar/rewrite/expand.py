@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import InvalidGrammarError
 from . import branches, contradictions
 from .facets import ArrayGroup, Conjunction, Contains, Facets, ObjectGroup, TextRule, key_of, to_fraction
-from .graph import CHECK, EXCLUDED, NOT_FORMAT, NOT_PATTERN, Node, SchemaGraph
+from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, Node, SchemaGraph
 
 MAX_ALTERNATIVES = 256
 """Alternatives of one place."""
@@ -281,6 +281,10 @@ def _take_names(node: Node, one: Facets, value: Node) -> None:
     one.names += (value,)
 
 
+def _take_fraction(node: Node, one: Facets, value: Any) -> None:
+    one.fractions |= {value}
+
+
 def _take_check(node: Node, one: Facets, value: Any) -> None:
     one.checks |= {value}
 
@@ -301,6 +305,7 @@ _PLAIN: Mapping[str, Callable[[Node, Facets, Any], None]] = {
     "const": lambda node, one, value: _take_values(node, one, (value,)),
     EXCLUDED: _take_excluded,
     CHECK: _take_check,
+    FRACTION: _take_fraction,
     "minimum": _take_low(False),
     "exclusiveMinimum": _take_low(True),
     "maximum": _take_high(False),

@@ -69,6 +69,7 @@ class Facets:
 
     Attributes:
         values: The only values, None for any.
+        fractions: Pointers of keywords that allow no whole number.
         excluded: Values that are not allowed.
         checks: Pointers of keywords that this alternative says less than: they must be checked on the finished value.
         origins: Per keyword the pointers where it was written, to be named when a backend cannot mask it.
@@ -78,6 +79,7 @@ class Facets:
     kinds: frozenset[str] = ANY_KIND
     booleans: frozenset[bool] = frozenset((False, True))
     is_integer: bool = False
+    fractions: frozenset[str] = frozenset()
     low: Fraction | None = None
     is_low_open: bool = False
     high: Fraction | None = None
@@ -157,6 +159,8 @@ class Facets:
 
     def is_number_empty(self) -> bool:
         """Whether no number is within the bounds."""
+        if self.is_integer and self.fractions:
+            return True
         if self.low is None or self.high is None:
             return False
         if self.is_integer:

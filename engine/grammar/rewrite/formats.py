@@ -1,8 +1,9 @@
 """String formats as patterns, with the meaning that the check afterwards gives them.
 
-Sources: RFC 3339 (dates and times, durations), RFC 5321 (mailboxes), RFC 1123 and 5890 (host names), RFC 3986 and 3987 (URIs and IRIs), RFC 4291
-(IPv6), RFC 6570 (templates), RFC 6901 (pointers), RFC 4122 (UUIDs). Narrower on purpose: fractions of seconds have up to nine digits, leap
-seconds are written in UTC, numbers of a duration have up to nine digits, mailboxes are not quoted, labels of hosts are not encoded.
+Sources: RFC 3339 (dates, times, durations), RFC 5321 (mailboxes), RFC 1123 and 5890 (host names), RFC 3986 and 3987 (URIs, IRIs),
+RFC 4291 (IPv6), RFC 6570 (templates), RFC 6901 (pointers), RFC 4122 (UUIDs). Narrower on purpose: fractions of seconds have up to
+nine digits, leap seconds are written in UTC, numbers of a duration have up to nine digits, mailboxes are not quoted, and
+labels of hosts are not encoded.
 """
 
 from __future__ import annotations

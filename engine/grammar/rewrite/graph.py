@@ -19,6 +19,8 @@ CHECK = "\0check"
 """This subschema says less than the keyword at the pointer, which is its value."""
 EXCLUDED = "\0excluded"
 """Values that are not allowed."""
+FRACTION = "\0fraction"
+"""No whole number; the value is the pointer to be checked where that cannot be said."""
 NOT_PATTERN = "\0not-pattern"
 NOT_FORMAT = "\0not-format"
 

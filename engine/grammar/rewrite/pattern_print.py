@@ -72,7 +72,10 @@ class _Printer:
             return "".join([*parts, self._inner(language)])
         if language.kind == "or":
             return "|".join(self.write(part) for part in language.parts)
-        return _group(self._inner(language.parts[0])) + _quantifier(language.low, language.high)
+        inner = self._inner(language.parts[0])
+        if (language.low, language.high) == (0, 1):
+            return _optional(inner)
+        return _group(inner) + _quantifier(language.low, language.high)
 
     def _inner(self, language: Language) -> str:
         text = self.write(language)
@@ -85,9 +88,8 @@ def _group(text: str) -> str:
 
 
 def _quantifier(low: int, high: int | None) -> str:
-    known = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
-    if known:
-        return known
+    if high is None and low < 2:
+        return "+" if low else "*"
     end = "" if high is None else str(high)
     return f"{{{low}}}" if low == high else f"{{{low},{end}}}"
 
@@ -193,8 +195,13 @@ def _join(first: str, second: str) -> str:
         return first
     if not first or not second:
         text = first or second
-        return f"{text}?" if _is_atom(text) else f"(?:{text})?"
+        return _optional(text)
     return f"{first}|{second}"
+
+
+def _optional(text: str) -> str:
+    # xgrammar 0.2.9 takes `(ab|c)?` for `(ab|c|a)?`.
+    return f"{text}?" if _is_atom(text) else f"(?:{text}|)"
 
 
 def _is_atom(text: str) -> bool:

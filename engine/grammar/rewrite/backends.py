@@ -1,0 +1,39 @@
+"""The schema that each backend is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .emit import JsonSchema
+from .emit_llguidance import LLGuidanceEmitter
+from .emit_xgrammar import XGrammarEmitter
+from .program import Program
+
+_EMITTERS = {"xgrammar": XGrammarEmitter, "llguidance": LLGuidanceEmitter}
+BACKENDS = tuple(_EMITTERS)
+"""Backends whose words are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A schema for one backend.
+
+    Attributes:
+        schema: Allows every value that the original allows, and no other unless `checked` names a keyword.
+        checked: Pointers of keywords of the original that `schema` does not say, with the reason.
+    """
+
+    schema: JsonSchema
+    checked: dict[str, str] = field(default_factory=dict)
+
+
+def rewrite(program: Program, *, backend: str) -> Rewriting:
+    """Write a schema in the words of a backend."""
+    emitter = _EMITTERS[backend](program)
+    return Rewriting(emitter.emit(), dict(emitter.checked))
+
+
+def rewrite_schema(schema: Any, *, backend: str) -> JsonSchema:
+    """Give a schema for `backend` that means the same as `schema`, or less: see `Rewriting.checked`."""
+    return rewrite(Program(schema), backend=backend).schema

@@ -1,0 +1,34 @@
+"""Remember what was read and rewritten lately: admission, choice of a backend and compiling all ask for the same schema."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from .backends import BACKENDS, Rewriting, rewrite
+from .program import Program
+
+MAX_REMEMBERED = 64
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def program_of(source: str) -> Program:
+    """Read a schema from its JSON text.
+
+    Raises:
+        InvalidGrammarError: A reference that leads nowhere or back to itself, or more places than can be handled.
+        UnsupportedGrammarError: A reference that leaves the schema.
+    """
+    return Program(json.loads(source))
+
+
+@lru_cache(maxsize=MAX_REMEMBERED * len(BACKENDS))
+def rewriting_of(source: str, backend: str) -> Rewriting:
+    """Rewrite a schema from its JSON text for a backend; raises as `program_of` does."""
+    return rewrite(program_of(source), backend=backend)
+
+
+def checked_everywhere(source: str) -> tuple[str, ...]:
+    """List the pointers of keywords that no backend enforces in its masks."""
+    first, *others = [rewriting_of(source, backend).checked for backend in BACKENDS]
+    return tuple(pointer for pointer in first if all(pointer in other for other in others))
