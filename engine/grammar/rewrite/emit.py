@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .expand import flatten
-from .facets import KINDS, Conjunction, Facets, kind_of
+from .facets import KINDS, Conjunction, Facets, kind_of, to_fraction
 from .layout import Layout
 from .program import Program
 from .split import split_arrays, split_numbers, split_objects
@@ -19,6 +19,7 @@ JsonSchema = dict[str, Any] | bool
 SMALL = 160
 """Characters of a definition that is inlined wherever it is used."""
 MAX_INLINE_DEPTH = 24
+MAX_DECIMALS = 20
 SAFE_INTEGER = 2**53
 """Integers beyond are rounded by backends that read numbers as doubles."""
 
@@ -118,7 +119,7 @@ class Emitter:
         exact = [value for value in kept if not _has_wide_number(value)]
         found: list[JsonSchema] = [{"enum": exact}] if exact else []
         if wide:
-            self.miss(one.where("enum", "const"), "numbers beyond 64 bits are rounded")
+            self.miss(one.where("enum", "const"), "numbers beyond 64 bits or twenty decimals are rounded")
             found += [{"type": kind} for kind in dict.fromkeys(map(kind_of, wide))]
         return found
 
@@ -212,7 +213,7 @@ def _says_nothing(one: Facets) -> bool:
 
 def _plain_number(value: Any) -> Any:
     """Write whole numbers as integers, also inside."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) <= SAFE_INTEGER:
         return int(value)
     if isinstance(value, dict):
         return {name: _plain_number(item) for name, item in value.items()}
@@ -224,6 +225,8 @@ def _has_wide_number(value: Any) -> bool:
         return any(map(_has_wide_number, value.values()))
     if isinstance(value, list):
         return any(map(_has_wide_number, value))
+    if isinstance(value, float):
+        return bool(to_fraction(value).denominator > 10**MAX_DECIMALS)
     return isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63
 
 
