@@ -82,6 +82,7 @@ class _Lookup:
                 user_turns=user_turns,
                 blanks=blanks,
             )
+        self._check_known([*family.starts, *family.ends])
         symbols = self._make_symbols([*family.starts, *family.ends, *family.implicit_ends])
         return FoundMarkers(
             starts=tuple(symbols.of_text(text, self._token_id) for text in starts),
@@ -113,12 +114,21 @@ class _Lookup:
     def _marker(self, text: str) -> tuple[int, ...]:
         token_ids = self._sequence(text)
         if not token_ids:
-            raise MarkerError(
-                f"the tokenizer has no ids for the marker {text!r} of family {self._family.name!r}",
-                marker=text,
-                hint="is this the family of the model?",
-            )
+            raise self._no_ids(text)
         return token_ids
+
+    def _check_known(self, texts: Sequence[str]) -> None:
+        """Refuse texts of which this tokenizer knows a part only: it can neither read nor write them."""
+        for text in texts:
+            if self._unknown_id is not None and self._token_id(text) is None and self._unknown_id in self._encode(text):
+                raise self._no_ids(text)
+
+    def _no_ids(self, text: str) -> MarkerError:
+        return MarkerError(
+            f"the tokenizer has no ids for the marker {text!r} of family {self._family.name!r}",
+            marker=text,
+            hint="is this the family of the model?",
+        )
 
     def _sequence(self, text: str) -> tuple[int, ...]:
         """The ids of a text, () if some of it is unknown."""
@@ -157,6 +167,7 @@ class _Lookup:
         self, channels: Channels, boundaries: frozenset[int], user_turns: frozenset[tuple[int, ...]]
     ) -> FoundMarkers:
         fixed = [*channels.openers, channels.header_end, *channels.closers, *channels.frames, channels.recipient]
+        self._check_known(fixed)
         symbols = self._make_symbols([text for text in fixed if text])
 
         def of_text(text: str) -> tuple[int, ...]:
