@@ -147,7 +147,7 @@ def strip_annotations(schema: Any) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema
-    stripped = _strip(schema)
+    stripped = _strip(schema) if not any(_needs_annotations(place.schema) for place in walk_schemas(schema)) else dict(schema)
     if schema.get("$schema", _LATEST).rstrip("#") == _LATEST:
         stripped.pop("$schema", None)
     if not any(_needs_identifiers(place.schema) for place in walk_schemas(stripped)):
@@ -159,6 +159,12 @@ def _strip(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     return {key: value for key, value in map_subschemas(schema, _strip).items() if key not in _ANNOTATIONS}
+
+
+def _needs_annotations(schema: Any) -> bool:
+    """Whether a reference leads into what is otherwise no part of the meaning, such as an example."""
+    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+    return isinstance(reference, str) and not _ANNOTATIONS.isdisjoint(reference.split("/"))
 
 
 def _needs_identifiers(schema: Any) -> bool:

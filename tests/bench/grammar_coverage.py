@@ -24,11 +24,15 @@ from reporting import make_parser, print_table, write_json
 from schema_sources import SchemaCase, combined_cases, real_cases, suite_cases
 
 from engine import EngineError, GrammarSpec
+from engine.grammar import GrammarBackend
+from engine.grammar.backends.llguidance_backend import LLGuidanceBackend
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.support import support_report
 from engine.grammar.vocabulary import Vocabulary
 from middleware.validation import NotStrictJsonError, SchemaChecker, parse_strict
 
 STOP = 256
+BYTES = Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,))
 MAX_RAW_XGRAMMAR_BYTES = 20_000
 """Raw xgrammar compiles larger schemas for minutes."""
 Takes = Callable[[str], bool]
@@ -85,24 +89,35 @@ def raw_xgrammar() -> Compile:
     return compile_schema
 
 
-def ours_xgrammar() -> Compile:
-    """Take the whole way of a request: admission, rewriting, compiling."""
-    backend = XGrammarBackend(Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,)), num_threads=1)
+def ours(name: str) -> Callable[[], Compile]:
+    """Take the whole way of a request: admission, rewriting, compiling; `auto` takes the backend that masks more."""
 
-    def compile_schema(schema: Any) -> tuple[Takes, tuple[str, ...]]:
-        spec = GrammarSpec.from_json_schema(schema)
-        if len(spec.schema_text) > MAX_RAW_XGRAMMAR_BYTES:
-            raise ValueError("too large for this bench")
-        grammar = backend.compile(spec)
-        return lambda text: grammar.new_matcher((STOP,)).accept_tokens([*text.encode(), STOP]), spec.unenforced
+    def make() -> Compile:
+        backends: dict[str, GrammarBackend] = {
+            "xgrammar": XGrammarBackend(BYTES, num_threads=1),
+            "llguidance": LLGuidanceBackend(BYTES, num_threads=1),
+        }
 
-    return compile_schema
+        def compile_schema(schema: Any) -> tuple[Takes, tuple[str, ...]]:
+            spec = GrammarSpec.from_json_schema(schema)
+            report = support_report(spec)
+            chosen = min(("llguidance", "xgrammar"), key=lambda other: len(report.checked(other))) if name == "auto" else name
+            if chosen == "xgrammar" and len(spec.source) > MAX_RAW_XGRAMMAR_BYTES:
+                raise ValueError("too large for this bench")
+            grammar = backends[chosen].compile(spec)
+            return lambda text: grammar.new_matcher((STOP,)).accept_tokens([*text.encode(), STOP]), report.checked(chosen)
+
+        return compile_schema
+
+    return make
 
 
 COLUMNS: dict[str, Callable[[], Compile]] = {
     "raw xgrammar": raw_xgrammar,
     "raw llguidance": raw_llguidance,
-    "ours, xgrammar": ours_xgrammar,
+    "ours, xgrammar": ours("xgrammar"),
+    "ours, llguidance": ours("llguidance"),
+    "ours, auto": ours("auto"),
 }
 
 

@@ -97,7 +97,8 @@ class XGrammarEmitter(Emitter):
     def write_object_layout(self, one: Facets, layout: Layout) -> JsonSchema:
         """Write one object."""
         schema = self.object_base(one, layout)
-        closed = {name for name, child in layout.properties.items() if child is None}
+        # A property that nothing satisfies is left out, and is one of the undeclared ones then.
+        closed = {name for name, child in schema.get("properties", {}).items() if child is False}
         properties = {name: child for name, child in schema.get("properties", {}).items() if name not in closed}
         if properties or "properties" in schema:
             schema["properties"] = properties
@@ -118,13 +119,13 @@ class XGrammarEmitter(Emitter):
             unique = [child for index, child in enumerate(children) if child is not False and child not in children[:index]]
             rest = {} if {} in unique else unique[0] if len(unique) == 1 else {"anyOf": unique} if unique else False
         if closed and rest is not False:
-            self.miss_closed(one, closed)
+            self.miss_closed(one, layout, closed)
         schema["additionalProperties"] = rest
         return schema
 
-    def miss_closed(self, one: Facets, names: set[str]) -> None:
+    def miss_closed(self, one: Facets, layout: Layout, names: set[str]) -> None:
         """Say that names which are forbidden come among the undeclared ones."""
-        pointers = set()
+        pointers = {node.pointer for name in names for node in layout.properties[name] or ()}
         for group in one.objects:
             for name in names & set(group.properties):
                 node = group.properties[name]

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import InvalidGrammarError
 from . import branches, contradictions
 from .facets import ArrayGroup, Conjunction, Contains, Facets, ObjectGroup, TextRule, key_of, to_fraction
+from .formats import format_pattern
 from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, Node, SchemaGraph
 
 MAX_ALTERNATIVES = 256
@@ -251,6 +252,8 @@ def _take_most(name: str) -> Callable[[Node, Facets, Any], None]:
 
 def _take_text(kind: Any, is_negated: bool = False) -> Callable[[Node, Facets, Any], None]:
     def take(node: Node, one: Facets, value: Any) -> None:
+        if kind == "format" and not is_negated and format_pattern(value) is None:
+            return  # an annotation
         keyword = "not" if is_negated else kind
         rule = TextRule(kind, value, node.where(keyword), is_negated)
         if all((known.kind, known.text, known.is_negated) != (kind, value, is_negated) for known in one.texts):
