@@ -206,6 +206,8 @@ class GrammarManager:
         backend, after = ready.plan.upgrade, self._settings.upgrade_after
         if self._is_closed or backend is None or after is None:
             return
+        if self._costs.compile_s(backend, spec) > self._settings.upgrade_timeout_s:
+            return  # not to be done in time, and parsing it is work too
         if ready.num_uses < after and not self._routes.is_on_disk(spec, backend):
             return
         if spec in self._upgrades or hash(spec) in self._failed_upgrades or not self._routes.is_killable(backend):

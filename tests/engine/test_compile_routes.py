@@ -119,15 +119,25 @@ def test_upgrade_makes_room_for_a_request(manager: GrammarManager) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("everything_goes_to_the_process")
-def test_upgrade_that_fails_is_not_tried_again() -> None:
-    settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.2)
+def test_upgrade_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.001)
     manager = GrammarManager([make_backend("xgrammar"), make_backend("llguidance")], settings)
-    spec = HEAVY
-    for _ in range(2):
-        manager.request(spec).result(60)
+    manager.request(HEAVY).result(60)
+    monkeypatch.setattr(manager._costs, "compile_s", lambda *_: 0.0)
+    manager.request(HEAVY).result(60)
     assert wait_until(lambda: len(manager._failed_upgrades) == 1)
-    assert manager.request(spec).result().backend == "llguidance"
+    assert manager.request(HEAVY).result().backend == "llguidance"
     assert manager.counts.upgrades == 1
+    manager.close()
+
+
+@pytest.mark.usefixtures("everything_goes_to_the_process")
+def test_upgrade_that_cannot_be_done_in_time_is_not_begun() -> None:
+    settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.001)
+    manager = GrammarManager([make_backend("xgrammar"), make_backend("llguidance")], settings)
+    for _ in range(3):
+        assert manager.request(HEAVY).result(60).backend == "llguidance"
+    assert manager.counts.upgrades == 0
     manager.close()
 
 
