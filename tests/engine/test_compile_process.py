@@ -155,6 +155,9 @@ def test_close_ends_worker_and_jobs_and_removes_the_folder() -> None:
     process.close()
     thread.join(20)
     assert [report.status for report in reports] == ["lost"]
+    ended_by = time.monotonic() + 10  # killed at once; the system may take a moment to take them away
+    while any(map(is_alive, pids)) and time.monotonic() < ended_by:
+        time.sleep(0.02)
     assert not any(map(is_alive, pids))
     assert not folder.exists()
     assert num_zombies() == 0

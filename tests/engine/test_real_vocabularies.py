@@ -150,3 +150,19 @@ def test_markers_are_never_text_and_have_names(name: str, real_tokenizer: RealTo
         assert max(choices) < len(real_tokenizer(name))
         assert matcher.validate_tokens([names[marker]]) == 0
         assert matcher.accept_bytes(marker.encode())
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "deepseek_v4", "qwen3"])
+def test_F4_spaces_that_a_token_writes_as_a_letter_are_spaces(name: str, real_tokenizer: RealTokenizer) -> None:
+    vocabulary = vocabulary_of(name, real_tokenizer(name))
+    text = '{"cmd": "ls -l *.md ", "lvl": "HI"}'
+    spec = GrammarSpec.from_json_schema(
+        {"type": "object", "properties": {"cmd": {"type": "string"}, "lvl": {"enum": ["LO", "HI"]}}, "required": ["cmd", "lvl"]},
+        any_whitespace=True,
+    )
+    assert vocabulary.encode is not None
+    for backend in BACKENDS:
+        matcher = new_matcher(make_backend(backend, vocabulary), spec, vocabulary.stop_token_ids)
+        for token_id in vocabulary.encode(text):
+            assert matcher.accept_tokens([token_id]), (backend, vocabulary.token_bytes[token_id])
+        assert matcher.is_completed()

@@ -232,6 +232,16 @@ def test_declared_property_has_its_rule_however_it_is_spelled(backend: XGrammarB
     assert not accepts(backend, schema, f'{{"{name}":"x"}}')
 
 
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (1, 1), (2, 2), (0, 3), (1, None)])
+def test_C38_no_length_bound_lets_control_characters_in(backend: XGrammarBackend, least: int, most: int | None) -> None:
+    schema = {"type": "string", "minLength": least} | ({} if most is None else {"maxLength": most})
+    text = "x" * (max(least, 1) - 1)
+    for code in (*range(0x20), 0x22, 0x5C):
+        assert not accepts(backend, schema, f'"{text}{chr(code)}"'), code
+        assert accepts(backend, schema, json.dumps(text + chr(code))), code
+    assert accepts(backend, schema, f'"{text}y"')
+
+
 @pytest.mark.parametrize("text", ['a"', "\n\\", r"\ud83d\ude00\u00e9", "😀é", r"\u001f/"])
 def test_bounded_string_takes_escapes_and_counts_each_as_one(backend: XGrammarBackend, text: str) -> None:
     document = f'"{text}"' if text.startswith("\\u") else json.dumps(text, ensure_ascii=False)

@@ -128,7 +128,11 @@ def test_empty_schema_gives_json_or_says_that_the_limit_came_first(client: Clien
     ("schema", "error", "pointer"),
     [
         ({"properties": {"zip": 7}}, InvalidSchemaError, "#/properties/zip"),
-        ({"properties": {"z": {"enum": []}}, "required": ["z"]}, (InvalidSchemaError, UnsupportedSchemaError), "#/properties/z"),
+        (
+            {"type": "object", "properties": {"z": {"enum": []}}, "required": ["z"]},
+            (InvalidSchemaError, UnsupportedSchemaError),
+            "#/properties/z",
+        ),
         ({"properties": {"c": {"$ref": "https://e.io/s.json"}}}, (InvalidSchemaError, UnsupportedSchemaError), None),
         ({"$ref": "#"}, (InvalidSchemaError, UnsupportedSchemaError), "#"),
     ],
