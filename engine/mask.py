@@ -104,12 +104,14 @@ class StepMasks:
         rows: The logits row of each.
         denied: (logits row, token id) of doors that are closed besides.
         failed: Errors by request id: sequences whose first row would have been left with no token at all.
+        first_rows: First logits row of each window.
     """
 
     bitmask: torch.Tensor | None
     rows: list[int]
     denied: list[tuple[int, int]]
     failed: dict[str, EngineError]
+    first_rows: list[int]
 
     def apply(self, logits: torch.Tensor) -> None:
         """Mask logits, float `(sum of num_rows, vocab_size)`, in place: one transfer, one kernel, other rows untouched."""
@@ -150,7 +152,8 @@ def fill_masks(
             sequence = windows[position].sequence
             if is_empty[mask_row] and row == spans[position].first_row:
                 failed[sequence.request_id] = _dead_end(sequence)
-    return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), failed)
+    first_rows = [span.first_row for span in spans]
+    return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), failed, first_rows)
 
 
 def mask_logits(logits: torch.Tensor, windows: SequenceOf[Window]) -> dict[str, EngineError]:

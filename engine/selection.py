@@ -14,7 +14,7 @@ import torch
 from .errors import EngineError, EngineStepError
 from .grammar.bitmask import BitmaskPool
 from .logprobs import TokenLogprobs, token_logprobs
-from .mask import StepMasks, Window, fill_masks, mask_logits, row_spans
+from .mask import StepMasks, Window, fill_masks, mask_logits
 from .sampler import RowDraw, sample
 from .sequence import Sequence
 
@@ -51,7 +51,7 @@ def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], *, 
     """
     # First of all, and without a look at the logits: on CUDA the model is still computing them.
     masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda, pool=pool)
-    first_rows = [span.first_row for span in row_spans(windows)]
+    first_rows = masks.first_rows
     raw = _keep_raw(logits, windows, first_rows)
     errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows, masks)
     # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
