@@ -53,7 +53,7 @@ class RequestOutput:
         num_reasoning_tokens: Thinking tokens, markers not counted.
         reasoning_ended: Whether the thinking is over; None while that is not known.
         is_constrained: Whether the request has a grammar.
-        unenforced: JSON pointers of schema keywords that the masks did not enforce.
+        unenforced: JSON pointers of schema keywords that the masks did not enforce; none where there were no masks yet.
         backend: Name of the grammar backend; None until the grammar is there, and without one.
         backend_reason: Why this backend.
         compile_s: Seconds that compiling the grammar took when it was done; None as for `backend`.
@@ -263,7 +263,7 @@ class Sequence:
             num_reasoning_tokens=self.gate.num_reasoning_tokens,
             reasoning_ended=True if self._text.is_answer else self.gate.reasoning_ended,
             is_constrained=self.is_constrained,
-            unenforced=grammar.unenforced if grammar else self.spec.unenforced if self.spec else (),
+            unenforced=grammar.unenforced if grammar else (),
             backend=grammar.backend if grammar else None,
             backend_reason=grammar.reason if grammar else "",
             compile_s=grammar.compile_s if grammar else None,

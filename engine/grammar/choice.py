@@ -36,7 +36,7 @@ class BackendCosts(Protocol):
         """Give the seconds that a compile takes, 0 if it is compiled already."""
         ...
 
-    def mask_s(self, backend: str) -> float:
+    def mask_s(self, backend: str, spec: GrammarSpec) -> float:
         """Give the seconds that one row takes on average."""
         ...
 
@@ -59,15 +59,21 @@ class BackendChoice:
 
 
 def choose_backend(
-    spec: GrammarSpec, report: EnforcementReport, costs: BackendCosts, *, backends: Sequence[str] = ("xgrammar", "llguidance")
+    spec: GrammarSpec,
+    report: EnforcementReport,
+    costs: BackendCosts,
+    *,
+    backends: Sequence[str] = ("xgrammar", "llguidance"),
+    wants_upgrade: bool = True,
 ) -> BackendChoice:
     """Choose the backend of one request.
 
     Args:
         spec: Its constraint; `spec.backend` fixes the backend unless it is `auto`, and then nothing else is tried.
-        report: What each backend enforces.
+        report: What each backend enforces; asked for as few backends as possible.
         costs: What each backend costs.
         backends: Names of those that there are, in order of preference.
+        wants_upgrade: Whether to look for a backend with faster masks that takes longer to compile.
 
     Raises:
         UnsupportedGrammarError: No backend, or not the one asked for, takes the constraint.
@@ -77,16 +83,19 @@ def choose_backend(
     able = [name for name in backends if not report.refused(name)]
     if not able:
         raise _refusal("no grammar backend takes this constraint", report.refused(backends[0]))
-    unenforced = {name: report.checked(name) for name in able}
-    fewest = [name for name in able if not any(_enforces_more(unenforced[other], unenforced[name]) for other in able)]
-    least = min(len(unenforced[name]) for name in fewest)
-    best = [name for name in fewest if len(unenforced[name]) == least]
-    if len(best) == 1:
-        reason = "the only one that takes it" if len(able) == 1 else "its masks enforce more"
-        if len(backends) == 1:
-            reason = "the only backend"
-        return BackendChoice(best[0], reason, unenforced[best[0]])
-    return _cheapest(spec, best, unenforced, costs)
+    name, reason = _cheapest(spec, able, costs)
+    upgrade = None
+    if wants_upgrade or report.checked(name):  # else no other can enforce more, and nobody asks for a faster one
+        unenforced = {name: report.checked(name) for name in able}
+        least = min(map(len, unenforced.values()))
+        best = [name for name in able if len(unenforced[name]) == least]
+        if len(best) == 1:
+            return BackendChoice(best[0], _only(able, backends) or "its masks enforce more", unenforced[best[0]])
+        name, reason = _cheapest(spec, best, costs)
+        fastest = min(best, key=lambda name: costs.mask_s(name, spec))
+        if wants_upgrade and fastest != name and set(unenforced[fastest]) == set(unenforced[name]):
+            upgrade = fastest
+    return BackendChoice(name, _only(able, backends) or reason, report.checked(name), upgrade)
 
 
 def _fixed(spec: GrammarSpec, report: EnforcementReport, backends: Sequence[str]) -> BackendChoice:
@@ -100,21 +109,21 @@ def _fixed(spec: GrammarSpec, report: EnforcementReport, backends: Sequence[str]
     return BackendChoice(spec.backend, "asked for by the request", report.checked(spec.backend))
 
 
-def _enforces_more(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return set(one) < set(other)
+def _only(able: Sequence[str], backends: Sequence[str]) -> str:
+    if len(backends) == 1:
+        return "the only backend"
+    return "the only one that takes it" if len(able) == 1 else ""
 
 
-def _cheapest(spec: GrammarSpec, names: list[str], unenforced: dict[str, tuple[str, ...]], costs: BackendCosts) -> BackendChoice:
+def _cheapest(spec: GrammarSpec, names: Sequence[str], costs: BackendCosts) -> tuple[str, str]:
+    """Give the backend that costs least, and why it does."""
     compile_s = {name: costs.compile_s(name, spec) for name in names}
-    quick = [name for name in names if compile_s[name] <= QUICK_COMPILE_S]
-    fastest = min(names, key=costs.mask_s)
-    if fastest in quick:
+    fastest = min(names, key=lambda name: costs.mask_s(name, spec))
+    if compile_s[fastest] <= QUICK_COMPILE_S:
         reason = "compiled already, and fast masks" if compile_s[fastest] == 0 else "quick to compile, and fast masks"
-        return BackendChoice(fastest, reason, unenforced[fastest])
+        return fastest, reason
     chosen = min(names, key=compile_s.__getitem__)
-    reason = f"about {_in_words(compile_s[chosen])} to compile; {fastest} would take {_in_words(compile_s[fastest])}"
-    is_worse = chosen != fastest and set(unenforced[fastest]) <= set(unenforced[chosen])
-    return BackendChoice(chosen, reason, unenforced[chosen], upgrade=fastest if is_worse else None)
+    return chosen, f"about {_in_words(compile_s[chosen])} to compile; {fastest} would take {_in_words(compile_s[fastest])}"
 
 
 def _in_words(seconds: float) -> str:

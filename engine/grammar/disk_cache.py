@@ -114,7 +114,7 @@ class DiskCache:
 
     def _key(self, spec: GrammarSpec) -> str:
         # What is asked for, by whom it was made and how: our own code shapes the grammar before the backend sees it.
-        parts = [repr(replace(spec, backend="", unenforced=(), strict=False)), self._identity, _code_digest()]
+        parts = [repr(replace(spec, backend="", strict=False)), self._identity, _code_digest()]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def _path(self, spec: GrammarSpec) -> Path:

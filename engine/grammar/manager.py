@@ -57,7 +57,7 @@ class GrammarManager:
         backends = list(backends) if isinstance(backends, Sequence) else [backends]
         self._backends = {backend.name: backend for backend in backends}
         self._costs = CompileCosts(_vocab_size(backends))
-        self._selector = BackendSelector(self._backends, self._costs)
+        self._selector = BackendSelector(self._backends, self._costs, wants_upgrade=settings.upgrade_after is not None)
         self._routes = CompileRoutes(backends, settings)
         self._lock = Lock()
         self._in_flight: dict[GrammarSpec, _InFlight] = {}

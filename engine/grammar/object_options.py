@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UnsupportedGrammarError
@@ -34,13 +34,6 @@ def close_objects(schema: Any) -> Any:
             )
         found["additionalProperties"] = False
     return copied
-
-
-def required_pointers(schema: Any) -> Iterator[str]:
-    """Give the place of every `required`."""
-    for place in walk_schemas(schema):
-        if isinstance(place.schema, Mapping) and place.schema.get("required"):
-            yield f"{place.pointer}/required"
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidGrammarError, InvalidRequestError
 from .choices import check_choices
-from .object_options import close_objects, required_pointers
-from .rewrite import checked_everywhere
+from .object_options import close_objects
 from .schema_check import check_satisfiable, check_schema, strip_annotations
 from .sources import read_rules
 from .spec_kinds import GrammarKind
@@ -40,8 +39,6 @@ class GrammarSpec:
         strict: Refuse what the masks do not enforce, instead of checking it afterwards.
         max_number_digits: Digits that a number may have before and after the point; None lets a model write them for ever.
         backend: Name of the grammar backend, or `auto`.
-        unenforced: JSON pointers of keywords that no backend enforces in its masks; what the one that is chosen does not enforce
-            is in its support report.
     """
 
     kind: GrammarKind
@@ -52,7 +49,6 @@ class GrammarSpec:
     strict: bool = False
     max_number_digits: int | None = DEFAULT_MAX_NUMBER_DIGITS
     backend: str = "auto"
-    unenforced: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def from_json_schema(
@@ -95,9 +91,6 @@ class GrammarSpec:
             parsed = close_objects(parsed)
         source = json.dumps(strip_annotations(parsed), ensure_ascii=False, separators=(",", ":"))
         check_satisfiable(source)
-        unenforced = checked_everywhere(source)
-        if any_order:
-            unenforced = tuple(dict.fromkeys((*unenforced, *required_pointers(parsed))))
         return cls(
             "json_schema",
             source,
@@ -107,7 +100,6 @@ class GrammarSpec:
             strict,
             max_number_digits,
             backend,
-            unenforced,
         )
 
     @classmethod

@@ -6,14 +6,13 @@ prove both ways on the installed backends, so that a new version of one makes a 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from ..errors import UnsupportedGrammarError
-from .rewrite import BACKENDS, program_of, rewriting_of
+from .rewrite import BACKENDS, JsonSchema, program_of, rewriting_of
 from .rewrite.expand import ASSERTING
 from .sources import ebnf_text, lark_text
 from .spec import GrammarSpec
@@ -75,6 +74,47 @@ def support_report(spec: GrammarSpec) -> SupportReport:
     return SupportReport((SupportEntry("#", spec.kind, status, "; ".join(reasons)),))
 
 
+class Enforcement:
+    """What a report says of single backends, each looked at when it is asked for: rewriting for one costs as much as reading.
+
+    Args:
+        spec: The constraint.
+    """
+
+    backends = BACKENDS
+
+    def __init__(self, spec: GrammarSpec) -> None:
+        self._spec = spec
+
+    def checked(self, backend: str) -> tuple[str, ...]:
+        """As `SupportReport.checked`."""
+        spec = self._spec
+        if spec.kind != "json_schema" or backend not in BACKENDS or (spec.any_order and backend == "xgrammar"):
+            return support_report(spec).checked(backend)
+        return _checked(spec.source, backend)
+
+    def refused(self, backend: str) -> tuple[str, ...]:
+        """As `SupportReport.refused`."""
+        if self._spec.kind != "json_schema":
+            return support_report(self._spec).refused(backend)
+        options = _with_options(self._spec, SupportReport(()))
+        return options.refused(backend)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED * len(BACKENDS))
+def _checked(source: str, backend: str) -> tuple[str, ...]:
+    missed = rewriting_of(source, backend).checked
+    if len(missed) < 2:
+        return tuple(missed)
+    places = {pointer: number for number, pointer in enumerate(dict.fromkeys(_asserting_pointers(source)))}
+    return tuple(sorted(missed, key=lambda pointer: (places.get(pointer, len(places)), pointer)))
+
+
+def _asserting_pointers(source: str) -> Iterator[str]:
+    for node in program_of(source).graph.nodes:
+        yield from (node.where(keyword) for keyword in node.keywords if keyword in ASSERTING)
+
+
 def _text_status(spec: GrammarSpec) -> tuple[dict[str, Status], list[str]]:
     """Say which backends can express a constraint that is no schema, and why the others cannot."""
     status: dict[str, Status] = {}
@@ -109,11 +149,9 @@ def _with_options(spec: GrammarSpec, report: SupportReport) -> SupportReport:
     return replace(report, entries=entries)
 
 
-def rewritten_schema(spec: GrammarSpec, *, backend: str) -> str:
-    """Give the schema of a spec in the words of a backend, as JSON text; its own text for a backend that is not known."""
-    if backend not in BACKENDS:
-        return spec.source
-    return json.dumps(rewriting_of(spec.source, backend).schema, ensure_ascii=False, separators=(",", ":"))
+def rewritten_schema(spec: GrammarSpec, *, backend: str) -> JsonSchema:
+    """Give the schema of a spec in the words of a backend, not to be changed."""
+    return rewriting_of(spec.source, backend).schema
 
 
 def refuse_unenforced(spec: GrammarSpec, report: SupportReport, backend: str) -> None:
@@ -135,18 +173,10 @@ def refuse_unenforced(spec: GrammarSpec, report: SupportReport, backend: str) ->
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _schema_report(source: str) -> SupportReport:
-    program = program_of(source)
     checked = {backend: rewriting_of(source, backend).checked for backend in BACKENDS}
-    entries: dict[str, SupportEntry] = {}
-    for node in program.graph.nodes:
-        for keyword in node.keywords:
-            pointer = node.where(keyword)
-            if keyword in ASSERTING:
-                entries[pointer] = _entry(pointer, checked)
-    for missed in checked.values():
-        for pointer in missed:
-            entries.setdefault(pointer, _entry(pointer, checked))
-    return SupportReport(tuple(entries.values()))
+    pointers = dict.fromkeys(_asserting_pointers(source))
+    pointers.update(dict.fromkeys(sorted(pointer for missed in checked.values() for pointer in missed)))
+    return SupportReport(tuple(_entry(pointer, checked) for pointer in pointers))
 
 
 def _entry(pointer: str, checked: Mapping[str, Mapping[str, str]]) -> SupportEntry:

@@ -28,7 +28,7 @@ class Costs:
     def compile_s(self, backend: str, spec: GrammarSpec) -> float:
         return self._compile[backend]
 
-    def mask_s(self, backend: str) -> float:
+    def mask_s(self, backend: str, spec: GrammarSpec) -> float:
         return {XG: 20e-6, LL: 40e-6}[backend]
 
 

@@ -53,15 +53,12 @@ def lark_source(spec: GrammarSpec) -> str:
 def _schema(spec: GrammarSpec) -> dict[str, Any]:
     if spec.any_order:
         raise UnsupportedGrammarError("llguidance keeps the order of the schema", hint="leave any_order out")
-    schema = json.loads(rewritten_schema(spec, backend="llguidance"))
+    schema = rewritten_schema(spec, backend="llguidance")
     _refuse_what_is_misread(schema)
     if spec.max_number_digits is not None:
         schema = _bound_numbers(schema)
-    schema = _without_unknown_formats(schema)
-    if not isinstance(schema, dict):
-        schema = {}
-    schema["x-guidance"] = _white_space_options(spec)
-    return schema
+    known = _without_unknown_formats(schema)
+    return {**(known if isinstance(known, dict) else {}), "x-guidance": _white_space_options(spec)}
 
 
 def _white_space_options(spec: GrammarSpec) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class XGrammarBackend:
             return xgrammar.Grammar.from_structural_tag(name_tokens(_structural_tag(spec), self._token_ids))
         if spec.kind != "json_schema":
             return xgrammar.Grammar.from_ebnf(ebnf_text(spec.kind, spec.source))
-        return xgrammar.Grammar.from_ebnf(_schema_ebnf(json.loads(rewritten_schema(spec, backend=self.name)), spec))
+        return xgrammar.Grammar.from_ebnf(_schema_ebnf(rewritten_schema(spec, backend=self.name), spec))
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""

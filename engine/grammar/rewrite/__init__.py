@@ -7,7 +7,8 @@ a backend. What a backend cannot say is left out and named.
 from __future__ import annotations
 
 from .backends import BACKENDS, Rewriting, rewrite, rewrite_schema
-from .memo import checked_everywhere, program_of, rewriting_of
+from .emit import JsonSchema
+from .memo import program_of, rewriting_of
 from .program import Program
 
-__all__ = ["BACKENDS", "Program", "Rewriting", "checked_everywhere", "program_of", "rewrite", "rewrite_schema", "rewriting_of"]
+__all__ = ["BACKENDS", "JsonSchema", "Program", "Rewriting", "program_of", "rewrite", "rewrite_schema", "rewriting_of"]

@@ -28,16 +28,16 @@ EVERYTHING = Node("", always=True)
 
 def links(expander: Expander, conjunction: Conjunction) -> Alternatives | None:
     """Give the branches of a lone `anyOf`, or of a lone `oneOf` whose branches exclude one another, as links; None otherwise."""
-    from .expand import _ANNOTATIONS, flatten
+    from .expand import asserted_words, flatten
 
     if len(conjunction) != 1:
         return None
     node = conjunction[0]
-    words = [keyword for keyword in node.keywords if keyword not in _ANNOTATIONS]
-    if words not in (["anyOf"], ["oneOf"], ["anyOf", "discriminator"], ["oneOf", "discriminator"], ["discriminator", "oneOf"]):
+    words = asserted_words(node)
+    if words not in (["anyOf"], ["oneOf"]):
         return None
-    branches: list[Node] = node.keywords["anyOf" if "anyOf" in words else "oneOf"]
-    if "oneOf" in words and (
+    branches: list[Node] = node.keywords[words[0]]
+    if words == ["oneOf"] and (
         len(branches) ** 2 > 2 * MAX_PAIRS or _overlaps(expander, _each(expander, Facets(), branches), branches)
     ):
         return None

@@ -38,7 +38,7 @@ class XGrammarEmitter(Emitter):
         if multiple is not None and one.is_integer:
             listed = one.integers(MAX_LISTED)
             if listed is not None and all(abs(value) < 2**63 for value in listed):
-                return [{"enum": listed}] if listed else []
+                return [{"enum": list(listed)}] if listed else []
             multiple = common_multiple((multiple, Fraction(1)))
         schema: dict[str, Any] = {"type": "integer" if one.is_integer else "number"}
         bounds = self._bounds(one)

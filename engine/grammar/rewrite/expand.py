@@ -25,10 +25,6 @@ MAX_CHAIN = 150
 """References and choices that lead from one to the next at one place."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 BRANCHING = ("anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas")
-_ANNOTATIONS = frozenset(
-    "title description default examples deprecated readOnly writeOnly $comment $id $schema $anchor $dynamicAnchor $defs "
-    "definitions contentSchema then else id $vocabulary $recursiveAnchor".split()
-)
 Alternatives = list[Facets]
 
 
@@ -164,7 +160,7 @@ def flatten(conjunction: Conjunction) -> Conjunction:
         node = stack.pop()
         if node.always is True:
             continue
-        words = [keyword for keyword in node.keywords if keyword not in _ANNOTATIONS]
+        words = asserted_words(node)
         if node.always is None and words in (["$ref"], ["allOf"]) and node not in seen:
             seen.add(node)
             parts = node.keywords[words[0]]
@@ -174,6 +170,11 @@ def flatten(conjunction: Conjunction) -> Conjunction:
         elif words:
             flat[node] = None
     return tuple(flat)
+
+
+def asserted_words(node: Node) -> list[str]:
+    """Give the keywords of a node that a value can break; others, those that nobody knows among them, say nothing."""
+    return [keyword for keyword in node.keywords if keyword in ASSERTING or keyword.startswith("\0")]
 
 
 def _has_plain(node: Node) -> bool:

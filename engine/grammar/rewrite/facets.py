@@ -144,18 +144,17 @@ class Facets:
             high = ceil(self.high) - 1 if self.is_high_open else floor(self.high)
         return low, high
 
-    def integers(self, limit: int) -> list[int] | None:
-        """List the integers that are allowed; None if they are more than `limit`, or this is not about integers."""
+    def integers(self, limit: int) -> range | None:
+        """Give the integers that are allowed; None if they are more than `limit`, or this is not about integers."""
         low, high = self.integer_range()
         if not self.is_integer or low is None or high is None or "number" not in self.kinds:
             return None
-        step = common_multiple(self.multiples) or Fraction(1)
-        step = Fraction(common_multiple((step, Fraction(1))) or 1)
-        first = ceil(low / step) * step
-        if (high - first) / step >= limit:
-            return None
-        count = floor((high - first) / step) + 1
-        return [int(first + number * step) for number in range(max(0, count))]
+        step = self._integer_step()
+        first = -(-low // step) * step
+        return range(first, high + 1, step) if (high - first) // step < limit else None
+
+    def _integer_step(self) -> int:
+        return int(common_multiple((*self.multiples, Fraction(1))) or 1)
 
     def is_number_empty(self) -> bool:
         """Whether no number is within the bounds."""
@@ -165,7 +164,8 @@ class Facets:
             return False
         if self.is_integer:
             low, high = self.integer_range()
-            return low is not None and high is not None and (low > high or self.integers(1_000_000) == [])
+            whole = self._integer_step()
+            return low is not None and high is not None and -(-low // whole) * whole > high
         if self.low > self.high or (self.low == self.high and (self.is_low_open or self.is_high_open)):
             return True
         step = common_multiple(self.multiples)

@@ -26,9 +26,3 @@ def program_of(source: str) -> Program:
 def rewriting_of(source: str, backend: str) -> Rewriting:
     """Rewrite a schema from its JSON text for a backend; raises as `program_of` does."""
     return rewrite(program_of(source), backend=backend)
-
-
-def checked_everywhere(source: str) -> tuple[str, ...]:
-    """List the pointers of keywords that no backend enforces in its masks."""
-    first, *others = [rewriting_of(source, backend).checked for backend in BACKENDS]
-    return tuple(pointer for pointer in first if all(pointer in other for other in others))

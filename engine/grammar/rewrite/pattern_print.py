@@ -156,38 +156,64 @@ def _subtract(ranges: Ranges, other: Ranges) -> Ranges:
 def eliminate(automaton: Automaton, print_set: PrintSet) -> str:
     """Write an automaton as an expression, by taking its states out one by one."""
     start, end = -1, -2
-    edges: dict[int, dict[int, str]] = {start: {0: ""}}
+    graph = _Graph()
+    graph.put(start, 0, "")
     for state, targets in enumerate(automaton.moves):
-        if targets or state in automaton.accepting:
-            edges[state] = {target: print_set(ranges) for target, ranges in targets.items()}
-            if state in automaton.accepting:
-                edges[state][end] = ""
-    while len(edges) > 1:
-        state = min((other for other in edges if other != start), key=lambda other: _weight(edges, other))
-        _take_out(edges, state)
-    return edges[start][end]
+        for target, ranges in targets.items():
+            graph.put(state, target, print_set(ranges))
+        if state in automaton.accepting:
+            graph.put(state, end, "")
+    waiting = [state for state in graph.out if state != start]
+    while waiting:
+        state = min(waiting, key=graph.weight)
+        waiting.remove(state)
+        _take_out(graph, state)
+    return graph.out[start][end]
 
 
-def _weight(edges: dict[int, dict[int, str]], state: int) -> int:
-    incoming = [targets[state] for source, targets in edges.items() if state in targets and source != state]
-    outgoing = [text for target, text in edges[state].items() if target != state]
-    return sum(map(len, incoming)) * len(outgoing) + sum(map(len, outgoing)) * len(incoming)
+class _Graph:
+    """Edges with texts, found from both ends, and per state what taking it out would write."""
+
+    def __init__(self) -> None:
+        self.out: dict[int, dict[int, str]] = {}
+        self.into: dict[int, dict[int, str]] = {}
+        self._out_len: dict[int, int] = {}
+        self._into_len: dict[int, int] = {}
+
+    def put(self, source: int, target: int, text: str) -> None:
+        known = self.out.setdefault(source, {}).get(target)
+        self.out[source][target] = self.into.setdefault(target, {})[source] = text
+        if source != target:
+            more = len(text) - (0 if known is None else len(known))
+            self._out_len[source] = self._out_len.get(source, 0) + more
+            self._into_len[target] = self._into_len.get(target, 0) + more
+
+    def drop(self, source: int, target: int) -> str:
+        text = self.out[source].pop(target)
+        del self.into[target][source]
+        if source != target:
+            self._out_len[source] -= len(text)
+            self._into_len[target] -= len(text)
+        return text
+
+    def weight(self, state: int) -> int:
+        into, out = self.into.get(state, {}), self.out[state]
+        num_into, num_out = len(into) - (state in into), len(out) - (state in out)
+        return self._into_len.get(state, 0) * num_out + self._out_len.get(state, 0) * num_into
 
 
-def _take_out(edges: dict[int, dict[int, str]], state: int) -> None:
-    own = edges.pop(state)
-    loop = own.pop(state, None)
+def _take_out(graph: _Graph, state: int) -> None:
+    loop = graph.drop(state, state) if state in graph.out[state] else None
     middle = "" if loop is None else f"(?:{loop})*" if not _is_atom(loop) else f"{loop}*"
-    for targets in edges.values():
-        into = targets.pop(state, None)
-        if into is None:
-            continue
-        for target, out in own.items():
-            path = _safe(into) + middle + _safe(out)
-            known = targets.get(target)
-            targets[target] = path if known is None else _join(known, path)
-            if len(targets[target]) > MAX_LENGTH:
+    paths = [(target, _safe(graph.drop(state, target))) for target in list(graph.out[state])]
+    for source in list(graph.into.get(state, ())):
+        into = _safe(graph.drop(source, state)) + middle
+        for target, out in paths:
+            known = graph.out[source].get(target)
+            text = into + out if known is None else _join(known, into + out)
+            if len(text) > MAX_LENGTH:
                 raise TooLargeError
+            graph.put(source, target, text)
 
 
 def _join(first: str, second: str) -> str:

@@ -14,6 +14,7 @@ from .layout import Layout, make_layout
 from .pattern_parse import parse_pattern
 from .regular import Language, Languages
 from .text import text_language
+from .value_choices import join_values
 
 MAX_PLACES = 20_000
 
@@ -36,6 +37,7 @@ class Program:
 
     def __init__(self, schema: Any) -> None:
         self.graph = SchemaGraph(schema)
+        join_values(self.graph)
         self.expander = Expander(self.graph)
         self.languages = Languages()
         self._patterns: dict[str, Language] = {}

@@ -31,6 +31,7 @@ class Language:
         low: Least repeats.
         high: Most repeats, None for no end.
         is_nullable: Whether the empty text is in the language.
+        number: Of its making, which is the order of the operands of `or` and `and`: the same in every run.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Language:
     low: int = 0
     high: int | None = None
     is_nullable: bool = False
+    number: int = 0
 
 
 class Languages:
@@ -60,7 +62,7 @@ class Languages:
         key = (kind, parts, ranges, low, high)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Language(kind, parts, ranges, low, high, is_nullable)
+            known = self._known[key] = Language(kind, parts, ranges, low, high, is_nullable, len(self._known))
         return known
 
     def set(self, ranges: Ranges) -> Language:
@@ -122,7 +124,7 @@ class Languages:
     def _many(self, kind: str, parts: list[Language], nothing: Language, is_nullable: bool) -> Language:
         if len(parts) < 2:
             return parts[0] if parts else nothing
-        return self._make(kind, tuple(sorted(parts, key=id)), is_nullable=is_nullable)
+        return self._make(kind, tuple(sorted(parts, key=_number)), is_nullable=is_nullable)
 
     def complement(self, part: Language) -> Language:
         """Give the texts that are not in the language."""
@@ -197,6 +199,10 @@ class Languages:
         if language.kind == "cat" and not language.parts[0].is_nullable:
             return self.cuts(language.parts[0])
         return frozenset().union(*map(self.cuts, language.parts))
+
+
+def _number(language: Language) -> int:
+    return language.number
 
 
 @dataclass(frozen=True, slots=True)
