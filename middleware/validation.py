@@ -17,6 +17,7 @@ import jsonschema_rs
 
 from .attempt import Problem
 from .errors import InvalidSchemaError, UnsupportedSchemaError
+from .schema_reading import compile_schema
 
 MAX_PROBLEMS = 10
 _MAX_DIGITS = 4000
@@ -94,7 +95,7 @@ class SchemaChecker:
             UnsupportedSchemaError: The schema refers to another document.
         """
         try:
-            self._validator = jsonschema_rs.validator_for(schema, validate_formats=True, retriever=_refuse_retrieval)
+            self._validator = compile_schema(schema)
         except jsonschema_rs.ValidationError as error:
             raise _schema_error(error) from error
         except (ValueError, TypeError, UnicodeEncodeError, RecursionError) as error:
@@ -108,10 +109,6 @@ class SchemaChecker:
             if len(found) == MAX_PROBLEMS:
                 break
         return tuple(found)
-
-
-def _refuse_retrieval(uri: str) -> Any:
-    raise ValueError(f"other documents are not fetched: {uri}")
 
 
 def _schema_error(error: jsonschema_rs.ValidationError) -> InvalidSchemaError | UnsupportedSchemaError:

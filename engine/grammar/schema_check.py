@@ -14,7 +14,9 @@ import jsonschema_rs
 
 from ..errors import InvalidGrammarError
 from .rewrite import program_of
+from .rewrite.dialect import LATEST, draft_of
 from .rewrite.graph import SchemaGraph, escape_pointer
+from .rewrite.metaschemas import metaschema_registry
 
 MAX_DEPTH = 64
 """Nesting of schemas beyond which a schema is refused; compilers recurse."""
@@ -74,26 +76,49 @@ def check_schema(schema: Any) -> None:
         InvalidGrammarError: With the JSON pointer of the place.
         UnsupportedGrammarError: A remote reference.
     """
+    check_form(schema)
+    check_meaning(schema)
+
+
+def check_form(schema: Any) -> None:
+    """Refuse what is no JSON, nested too deeply, or holds something else where a schema must stand.
+
+    Raises:
+        InvalidGrammarError: With the JSON pointer of the place.
+    """
     if not isinstance(schema, (dict, bool)):
         raise InvalidGrammarError(f"a JSON schema is an object, not {type(schema).__name__}", pointer="#")
     _check_data(schema)
     for place in walk_schemas(schema):
-        if not isinstance(place.schema, (Mapping, bool)):
+        if not isinstance(place.schema, (Mapping, bool)) and not _UNREAD.search(place.pointer):
             raise InvalidGrammarError(
                 f"a schema must be an object or a boolean, not {type(place.schema).__name__}", pointer=place.pointer
             )
         reference = place.schema.get("$ref") if isinstance(place.schema, Mapping) else None
         if reference is not None and not isinstance(reference, str):
             raise InvalidGrammarError("$ref must be a string", pointer=f"{place.pointer}/$ref")
+
+
+_UNREAD = re.compile(r"/(?:\$defs|definitions)/[^/]*$")
+"""A definition under a word that its draft does not know may be anything while nothing refers to it."""
+
+
+def check_meaning(schema: Any) -> None:
+    """Refuse what the draft of a schema does not allow, and references that lead nowhere or elsewhere.
+
+    Raises:
+        InvalidGrammarError: With the JSON pointer of the place.
+        UnsupportedGrammarError: A remote reference.
+    """
     try:
-        jsonschema_rs.meta.validate(schema)
+        jsonschema_rs.meta.validate(schema, registry=metaschema_registry())
     except jsonschema_rs.ValidationError as error:
         raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
     except Exception as error:  # jsonschema-rs raises its own and plain ValueError alike for unusable schemas
         raise InvalidGrammarError(f"not a usable JSON schema: {error}", pointer="#") from error
     SchemaGraph(schema)
     try:
-        jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
+        jsonschema_rs.validator_for(schema, validate_formats=True, offline=True, registry=metaschema_registry())
     except jsonschema_rs.ValidationError as error:
         raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
     except Exception as error:  # as above
@@ -137,7 +162,6 @@ def _pointer_of(error: jsonschema_rs.ValidationError) -> str:
 
 
 _ANNOTATIONS = frozenset("title description default examples deprecated readOnly writeOnly $comment".split())
-_LATEST = "https://json-schema.org/draft/2020-12/schema"
 
 
 def strip_annotations(schema: Any) -> Any:
@@ -148,7 +172,7 @@ def strip_annotations(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     stripped = _strip(schema) if not any(_needs_annotations(place.schema) for place in walk_schemas(schema)) else dict(schema)
-    if schema.get("$schema", _LATEST).rstrip("#") == _LATEST:
+    if draft_of(schema, LATEST) == LATEST:
         stripped.pop("$schema", None)
     if not any(_needs_identifiers(place.schema) for place in walk_schemas(stripped)):
         stripped.pop("$id", None)

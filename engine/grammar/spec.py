@@ -10,7 +10,8 @@ from typing import Any
 from ..errors import InvalidGrammarError, InvalidRequestError
 from .choices import check_choices
 from .object_options import close_objects
-from .schema_check import check_satisfiable, check_schema, strip_annotations
+from .schema_check import check_satisfiable, strip_annotations
+from .schema_reading import read_schema
 from .sources import read_rules
 from .spec_kinds import GrammarKind
 from .structural_tag import check_structural_tag
@@ -85,8 +86,7 @@ class GrammarSpec:
         """
         if max_number_digits is not None and max_number_digits < MIN_NUMBER_DIGITS:
             raise InvalidRequestError(f"max_number_digits must be at least {MIN_NUMBER_DIGITS}", param="max_number_digits")
-        parsed = _read_schema(schema)
-        check_schema(parsed)
+        parsed = read_schema(_parse_schema(schema))
         if additional_properties is False:
             parsed = close_objects(parsed)
         source = json.dumps(strip_annotations(parsed), ensure_ascii=False, separators=(",", ":"))
@@ -174,7 +174,7 @@ class GrammarSpec:
         return self.whitespace.style in ("flexible", "pattern")
 
 
-def _read_schema(schema: Mapping[str, Any] | bool | str | type) -> Any:
+def _parse_schema(schema: Mapping[str, Any] | bool | str | type) -> Any:
     if isinstance(schema, str):
         return _parse(schema, "schema")
     if isinstance(schema, type):

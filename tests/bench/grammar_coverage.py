@@ -20,8 +20,10 @@ from typing import Any
 
 import llguidance
 import xgrammar
+from real_schemas import real_cases
 from reporting import make_parser, print_table, write_json
-from schema_sources import SchemaCase, combined_cases, real_cases, suite_cases
+from schema_documents import in_schema_order
+from schema_sources import SchemaCase, combined_cases, suite_cases
 
 from engine import EngineError, GrammarSpec
 from engine.grammar import GrammarBackend
@@ -151,32 +153,13 @@ class Figure:
 
 def spellings(value: Any, schema: Any) -> Iterator[str]:
     """Write a document in the orders that the schema may mean, numbers in the ways that mean the same."""
-    order = {name: number for number, name in enumerate(_names(schema))}
     seen = set()
-    for arranged in (value, _arrange(value, order), *_permutations(value)):
+    for arranged in (in_schema_order(value, schema), value, *_permutations(value)):
         for plain in (arranged, _whole(arranged)):
             text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
             if text not in seen:
                 seen.add(text)
                 yield text
-
-
-def _names(schema: Any) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        for key, child in schema.items():
-            if key == "properties" and isinstance(child, Mapping):
-                yield from child
-            yield from _names(child)
-    elif isinstance(schema, list):
-        for child in schema:
-            yield from _names(child)
-
-
-def _arrange(value: Any, order: Mapping[str, int]) -> Any:
-    if isinstance(value, dict):
-        names = sorted(value, key=lambda name: order.get(name, len(order)))
-        return {name: _arrange(value[name], order) for name in names}
-    return [_arrange(item, order) for item in value] if isinstance(value, list) else value
 
 
 def _permutations(value: Any) -> Iterator[Any]:
@@ -269,7 +252,7 @@ def all_cases(*, is_quick: bool) -> list[SchemaCase]:
     """Give every schema to measure with."""
     step = 4 if is_quick else 1
     cases = [*suite_cases("draft7"), *suite_cases("draft2020-12")][::step]
-    return cases + list(combined_cases(80 if is_quick else 300)) + ([] if is_quick else list(real_cases()))
+    return cases + list(combined_cases(80 if is_quick else 300)) + list(real_cases(is_quick=is_quick))
 
 
 def main() -> None:

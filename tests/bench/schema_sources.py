@@ -1,19 +1,14 @@
-"""Schemas to measure with: the official suite, schemas of real tools, pydantic's, and seeded combinations of keywords.
+"""Schemas to measure with: the official suite, and seeded combinations of keywords; those of real tools are in `real_schemas.py`.
 
-    python tests/bench/schema_sources.py    # fetches the schemas of real tools into .cache/ (once)
+    python tests/bench/schema_sources.py    # fetches the packages with the schemas of real tools into .cache/ (once)
 
-Only that command uses a network; everything else works without it, and says when the real schemas are missing.
+Only that command uses a network; everything else works without it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
-import subprocess
-import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +16,10 @@ from typing import Any
 
 import jsonschema_rs
 from schema_documents import draw_documents
+from schema_packages import fetch_all
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "tests" / "cases" / "json_schema_test_suite"
-WHEEL = "check_jsonschema-0.39.0-py3-none-any.whl"
-WHEEL_SHA256 = "14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"
-REAL = ROOT / ".cache" / WHEEL
 DRAFTS = {"draft7": "http://json-schema.org/draft-07/schema#", "draft2020-12": "https://json-schema.org/draft/2020-12/schema"}
 
 
@@ -58,16 +51,6 @@ def suite_cases(draft: str) -> Iterator[SchemaCase]:
             if is_valid is None or is_valid(test["data"]) is test["valid"]:
                 documents[test["valid"]].append(test["data"])
         yield SchemaCase(draft, f"{group['file']}: {group['description']}", schema, *map(tuple, documents.values()))
-
-
-def real_cases() -> Iterator[SchemaCase]:
-    """Give the schemas that `check-jsonschema` ships; nothing when they were not fetched."""
-    if not REAL.is_file():
-        return
-    with zipfile.ZipFile(REAL) as wheel:
-        for name in sorted(wheel.namelist()):
-            if "/vendor/" in name and name.endswith(".json"):
-                yield with_documents("real", Path(name).stem, json.loads(wheel.read(name)), tries=30)
 
 
 def with_documents(source: str, name: str, schema: Any, *, tries: int = 40) -> SchemaCase:
@@ -193,18 +176,5 @@ def _logic(rng: random.Random, depth: int) -> dict[str, Any]:
     return {"allOf": [base, combine(rng, depth + 1)]}
 
 
-def fetch() -> None:
-    """Fetch the wheel with the real schemas and check what came."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "check-jsonschema==0.39.0"]
-        subprocess.run(command, check=True)
-        content = (Path(folder) / WHEEL).read_bytes()
-    if hashlib.sha256(content).hexdigest() != WHEEL_SHA256:
-        raise SystemExit(f"{WHEEL} is not the file that was measured with")
-    REAL.parent.mkdir(exist_ok=True)
-    REAL.write_bytes(content)
-    print(f"wrote {REAL}")
-
-
 if __name__ == "__main__":
-    fetch()
+    fetch_all()

@@ -44,6 +44,7 @@ def load(name: str) -> ModuleType:
 
 
 load("schema_documents")
+load("schema_packages")
 sources = load("schema_sources")
 
 
@@ -156,7 +157,8 @@ def test_printed_language_is_the_language(as_json_text: bool) -> None:
 PATTERNS = (
     "^[a-z]+$", "o", "^(foo|bar)$", r"^\S+@\S+$", r"\d{3}", "^(?!foo)", r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", "", "a|^b", "(^a|b$)",
     "^$", "^a(?=b)b?c*", "^.$", r'^["\\\n]*x$', "é", "😀+", r"^\w+([\.-]?\w+)*@\w+$",
-    "^(?=.*[0-9])(?=.*[a-z]).{3,6}$", r"^[\]\[^-]+$",
+    "^(?=.*[0-9])(?=.*[a-z]).{3,6}$", r"^[\]\[^-]+$", "(?i)^[a-c]+$", "^(?i)[^k]$", "^a(?i)b|c$", "^(?:a(?i)b|c)x$",
+    "^(?i:a|B)c$", r"(?i)^[\w-]+$", r"(?i)^[^\d]+$", r"^\p{L}+$", r"^[\p{Lu}\p{Nd}_-]*$", r"^\P{Letter}$", r"^[^\p{gc=P}]+$",
 )  # fmt: skip
 
 
@@ -167,11 +169,11 @@ def test_pattern_is_read_as_the_validator_reads_it(pattern: str) -> None:
     language = parse_pattern(languages, pattern)
     is_valid = jsonschema_rs.validator_for({"pattern": pattern}).is_valid
     for _ in range(300):
-        text = "".join(rng.choice('ab0"\\\n\t -.@é😀cfoxA') for _ in range(rng.randint(0, 6)))
+        text = "".join(rng.choice('ab0"\\\n\t -.@é😀cfoxABkK\u212a') for _ in range(rng.randint(0, 6)))
         assert languages.accepts(language, text) is is_valid(text), text
 
 
-@pytest.mark.parametrize("pattern", [r"(a)\1", r"\bfoo", "(?<=a)b", "(?i)a", r"\p{L}", "[[:alpha:]]"])
+@pytest.mark.parametrize("pattern", [r"(a)\1", r"\bfoo", "(?<=a)b", "(?i)é", r"(?i)\W", r"\p{Greek}", "[[:alpha:]]"])
 def test_pattern_that_is_not_regular_is_not_guessed(pattern: str) -> None:
     with pytest.raises(UnreadablePatternError):
         parse_pattern(Languages(), pattern)

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 LATEST = 2020
-_DRAFTS = {
-    "http://json-schema.org/draft-04/schema": 4,
-    "http://json-schema.org/draft-06/schema": 6,
-    "http://json-schema.org/draft-07/schema": 7,
-    "https://json-schema.org/draft/2019-09/schema": 2019,
-    "https://json-schema.org/draft/2020-12/schema": LATEST,
+DRAFTS = {
+    LATEST: "https://json-schema.org/draft/2020-12/schema",
+    2019: "https://json-schema.org/draft/2019-09/schema",
+    7: "http://json-schema.org/draft-07/schema#",
+    6: "http://json-schema.org/draft-06/schema#",
+    4: "http://json-schema.org/draft-04/schema#",
 }
+"""By draft, newest first, the URI that names it."""
+_NAMES = {uri.split("://")[1].rstrip("#"): draft for draft, uri in DRAFTS.items()} | {"json-schema.org/schema": LATEST}
 ID_KEYWORD = {4: "id"}
 
 SCHEMA = frozenset(
@@ -45,7 +47,12 @@ class Keyword(NamedTuple):
 def draft_of(schema: Any, default: int) -> int:
     """Tell the draft that a schema object names, or `default`."""
     uri = schema.get("$schema") if isinstance(schema, Mapping) else None
-    return _DRAFTS.get(uri.rstrip("#"), default) if isinstance(uri, str) else default
+    return named_draft(uri, default) if isinstance(uri, str) else default
+
+
+def named_draft(uri: str, default: int) -> int:
+    """Tell the draft that a URI names: with `http` or `https`, with or without `#`, the one for links too; or `default`."""
+    return _NAMES.get(uri.split("://")[-1].rstrip("#").replace("/hyper-schema", "/schema"), default)
 
 
 def read_keywords(schema: Mapping[str, Any], draft: int) -> Iterator[Keyword]:

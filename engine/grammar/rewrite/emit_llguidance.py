@@ -6,9 +6,13 @@ pattern next to declared ones. It refuses what it does not know, so nothing else
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
+
+import llguidance
 
 from .emit import SAFE_INTEGER, Emitter, JsonSchema
 from .facets import Facets, TextRule, common_multiple, to_number
@@ -23,8 +27,9 @@ SHORT_ENOUGH = 64
 """Within this length no text is too long for a format."""
 MAX_COEFFICIENT = 10_000
 """Digits of a multiple, without the point, as a number; larger ones run into the limits of the lexer."""
-_UNREADABLE = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9kbBAzZGKXRhH]|[*+?}]\+")
-"""Look-arounds, back references, and what this engine and the check afterwards may read in two ways."""
+_UNREADABLE = re.compile(r"\(\?(?!:)|\\[dDwWsSbB0-9kAzZGKXRhH]|(?<!\\)(?:\\\\)*\.|[*+?}]\+|\[\[|&&|~~|--")
+"""What this engine and the check afterwards may read in two ways, besides look-arounds and back references."""
+_PROPERTY = re.compile(r"\\[pP]\{[^}]*\}")
 
 
 class LLGuidanceEmitter(Emitter):
@@ -62,11 +67,27 @@ class LLGuidanceEmitter(Emitter):
             return [{"type": "string", **lengths}]
         if not excluded and not any(rule.is_negated for rule in one.texts):
             patterns = [pattern for rule in one.texts for pattern in self._patterns(rule, one)]
-            if len(patterns) <= 1:
-                return [{"type": "string", **({"pattern": patterns[0]} if patterns else {}), **lengths}]
-            parts = [{"type": "string", "pattern": pattern} for pattern in patterns]
-            return [{"allOf": [{**parts[0], **lengths}, *parts[1:]]}]
+            return [self._first_provable(one, patterns, lengths)]
         return self._whole_language(one, lengths)
+
+    def _first_provable(self, one: Facets, patterns: list[str], lengths: dict[str, Any]) -> JsonSchema:
+        """Write as many of the rules as llguidance can prove to have a text in common."""
+        shorter = {key: value for key, value in lengths.items() if key != "minLength"}
+        for kept, bounds in (
+            (patterns, lengths),
+            (patterns, shorter),
+            (patterns, {}),
+            (patterns[:1], lengths),
+            (patterns[:1], {}),
+        ):
+            schema = _string_schema(kept, bounds)
+            if not _may_be_hard(kept, bounds) or is_provable(json.dumps(schema)):
+                break
+        if (kept, bounds) != (patterns, lengths):
+            words = lengths.keys() - bounds.keys()
+            pointers = {rule.pointer for rule in one.texts[1:]} if len(kept) < len(patterns) else set()
+            self.miss(one.where(*words) | pointers, "llguidance cannot tell whether some text has this length and this pattern")
+        return schema
 
     def _whole_language(self, one: Facets, lengths: dict[str, Any]) -> list[JsonSchema]:
         for rule in one.texts:
@@ -77,7 +98,7 @@ class LLGuidanceEmitter(Emitter):
         try:
             language = text_language(self.program.languages, bare, self.program.pattern_language)
             pattern = print_language(self.program.languages, language, as_json_text=False)
-            return [{"type": "string", "pattern": pattern, **lengths}]
+            return [self._first_provable(one, [pattern], lengths)]
         except (UnreadablePatternError, TooLargeError):
             self.miss(
                 one.where("not", "\0excluded", "\0not-pattern", "\0not-format"), "its complement is too large for a pattern"
@@ -108,7 +129,7 @@ class LLGuidanceEmitter(Emitter):
                 return None
             return print_language(self.program.languages, language, as_json_text=False)
         except UnreadablePatternError:
-            if not _UNREADABLE.search(text):
+            if _is_read_alike(text):
                 return text
             self.miss([pointer], "the pattern is not regular")
         except TooLargeError:
@@ -140,11 +161,38 @@ class LLGuidanceEmitter(Emitter):
 
     def _region_pattern(self, region: Region) -> str | None:
         if region.language is None:
-            return region.pattern if region.pattern and not _UNREADABLE.search(region.pattern) else None
+            return region.pattern if region.pattern and _is_read_alike(region.pattern) else None
         try:
             return print_language(self.program.languages, region.language, as_json_text=False)
         except TooLargeError:
             return None
+
+
+def _is_read_alike(pattern: str) -> bool:
+    return not _UNREADABLE.search(_PROPERTY.sub("p", pattern))
+
+
+def _string_schema(patterns: list[str], lengths: dict[str, Any]) -> dict[str, Any]:
+    if len(patterns) <= 1:
+        return {"type": "string", **({"pattern": patterns[0]} if patterns else {}), **lengths}
+    parts = [{"type": "string", "pattern": pattern} for pattern in patterns]
+    return {"allOf": [{**parts[0], **lengths}, *parts[1:]]}
+
+
+def _may_be_hard(patterns: list[str], lengths: dict[str, Any]) -> bool:
+    """Whether llguidance has something to prove, and it may take more steps than it takes."""
+    if len(patterns) + bool(lengths) < 2:
+        return False
+    return sum(len(_UNBOUNDED.findall(pattern)) for pattern in patterns) > 2 or sum(map(len, patterns)) > 300
+
+
+_UNBOUNDED = re.compile(r"(?<!\\)[*+]|,\}")
+
+
+@lru_cache(maxsize=1024)
+def is_provable(schema: str) -> bool:
+    """Ask the installed llguidance whether it takes a schema: it looks for a common text of its rules in 10,000 steps."""
+    return not llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_lark(f"start: %json {schema}"))
 
 
 def note_format(emitter: Emitter, kind: str, text: str, pointer: str) -> None:

@@ -23,6 +23,7 @@ MAX_WORK = 20_000
 """Subschemas applied for one schema; afterwards choices are only taken in where nothing stands beside them."""
 MAX_CHAIN = 150
 """References and choices that lead from one to the next at one place."""
+FAR = 10**9
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 BRANCHING = ("anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas")
 Alternatives = list[Facets]
@@ -245,6 +246,8 @@ def _take_least(name: str) -> Callable[[Node, Facets, Any], None]:
 
 def _take_most(name: str) -> Callable[[Node, Facets, Any], None]:
     def take(node: Node, one: Facets, value: Any) -> None:
+        if value > FAR:
+            return  # no answer is that long, and backends fail on such numbers
         known = getattr(one, name)
         setattr(one, name, int(value) if known is None else min(known, int(value)))
 

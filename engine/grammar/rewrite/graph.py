@@ -13,6 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from ...errors import InvalidGrammarError, UnsupportedGrammarError
 from .dialect import ID_KEYWORD, LATEST, SCHEMA, SCHEMA_LIST, SCHEMA_MAP, Keyword, draft_of, read_keywords
+from .metaschemas import metaschemas
 
 # Words of our own, which nobody can write in a schema: names that begin with NUL are dropped when one is read.
 CHECK = "\0check"
@@ -178,6 +179,8 @@ class SchemaGraph:
 
     def _resolve(self, reference: str, base: str, pointer: str) -> Node:
         uri, fragment = urldefrag(_join(base, reference))
+        if uri not in self._resources and uri in metaschemas():
+            self._build(f"{uri}#", _Scope(metaschemas()[uri], LATEST, uri))
         place = self._resources.get(uri)
         if place is None:
             raise UnsupportedGrammarError(

@@ -1,0 +1,115 @@
+"""Compile a JSON schema for the check of finished answers, read as it was meant.
+
+A schema that names no draft, or none that is known, is read as the newest one in which it is a valid schema; common spellings
+that are not standard are respelled; numbers keep all their digits. Nothing is ever fetched: only the schemas of JSON Schema itself
+are known. The engine reads schemas in the same way at admission (`engine/grammar/schema_reading.py`); a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+import jsonschema_rs
+import jsonschema_specifications
+
+_DRAFTS = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema#",
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-04/schema#",
+)
+_NAMES = {uri.split("://")[1].rstrip("#"): uri for uri in _DRAFTS} | {"json-schema.org/schema": _DRAFTS[0]}
+_DATA = frozenset({"const", "enum", "default", "examples", "example"})
+_URI_WORDS = ("$ref", "$id", "id")
+_URI_SIGNS = "!#$%&'()*+,-./:;=?@_~"
+_NO_URI = re.compile(r"[^!$%&'()*+,\-./0-9:;=?@A-Z_a-z~#]")
+_EXACT = 2**53
+"""Floats from here on are whole numbers, and are compared as such."""
+
+
+def compile_schema(schema: Any) -> jsonschema_rs.Validator:
+    """Compile a schema.
+
+    Raises:
+        jsonschema_rs.ValidationError: Not a schema in any draft that may be meant, or one that refers to another document.
+    """
+    schema = _respell(_exact(schema))
+    first_error = None
+    for reading in _readings(schema):
+        try:
+            return jsonschema_rs.validator_for(reading, validate_formats=True, registry=_metaschemas(), offline=True)
+        except jsonschema_rs.ValidationError as error:
+            first_error = first_error or error
+    assert first_error is not None, "there is at least one reading"
+    raise first_error
+
+
+@lru_cache(maxsize=1)
+def _metaschemas() -> jsonschema_rs.Registry:
+    registry = jsonschema_specifications.REGISTRY
+    return jsonschema_rs.Registry([(uri, registry.contents(uri)) for uri in registry])
+
+
+def _readings(schema: Any) -> Iterator[Any]:
+    uri = schema.get("$schema") if isinstance(schema, Mapping) else _DRAFTS[0]
+    if isinstance(schema, bool) or not isinstance(uri, (str, type(None))):
+        yield schema
+        return
+    named = _NAMES.get((uri or "").split("://")[-1].rstrip("#").replace("/hyper-schema", "/schema"))
+    for draft in (named,) if named else _DRAFTS:
+        yield schema if uri is None and draft == _DRAFTS[0] else {**schema, "$schema": draft}
+
+
+def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: change(item) for key, item in value.items()}
+    return [change(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _exact(value: Any) -> Any:
+    """Write large floats as the integers that their digits name: others are compared with their nearest double."""
+    if isinstance(value, float) and _EXACT <= abs(value) < float("inf"):
+        return int(Decimal(repr(value)))
+    return _map(value, _exact)
+
+
+def _respell(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return _map(value, _respell)
+    changed = {key: item if key in _DATA else _respell(item) for key, item in value.items()}
+    for word in _URI_WORDS:
+        if isinstance(changed.get(word), str) and _NO_URI.search(changed[word]):
+            changed[word] = quote(changed[word], safe=_URI_SIGNS)
+    if "pattern" in changed:
+        changed["pattern"] = respell_pattern(changed["pattern"])
+    if isinstance(changed.get("patternProperties"), Mapping):
+        changed["patternProperties"] = {respell_pattern(key): item for key, item in changed["patternProperties"].items()}
+    return changed
+
+
+_PIECE = re.compile(
+    r"""\\u\{[0-9A-Fa-f]+\} | \\[pPkx]\{[^}]*\} | \\. | \[\^?(?:\\.|[^\]\\])*\] | \{(?:[0-9]+(?:,[0-9]*)?)\} | .""",
+    re.VERBOSE | re.DOTALL,
+)
+_MEMBER = re.compile(r"\\[dDwWsS](-)(?!\])|(?<![\[^])(?<!\[\^)(-)(?=\\[dDwWsS])|\\.|.", re.DOTALL)
+
+
+def respell_pattern(pattern: Any) -> Any:
+    r"""Escape what old engines take as it stands: `{` that opens no repetition, and `-` beside a class, as in `[\w-.]`."""
+    if not isinstance(pattern, str) or ("{" not in pattern and "-" not in pattern):
+        return pattern
+    return "".join(_respell_piece(found[0]) for found in _PIECE.finditer(pattern))
+
+
+def _respell_piece(piece: str) -> str:
+    if piece == "{":
+        return "\\{"
+    if not piece.startswith("[") or len(piece) == 1:
+        return piece
+    return "".join(found[0][:-1] + "\\-" if found[1] or found[2] else found[0] for found in _MEMBER.finditer(piece))
