@@ -1,8 +1,9 @@
 """Compile a JSON schema for the check of finished answers, read as it was meant.
 
 A schema that names no draft, or none that is known, is read as the newest one in which it is a valid schema; common spellings
-that are not standard are respelled; numbers keep all their digits. Nothing is ever fetched: only the schemas of JSON Schema itself
-are known. The engine reads schemas in the same way at admission (`engine/grammar/schema_reading.py`); a test holds the two together.
+that are not standard are respelled; numbers keep all their digits. Nothing is ever fetched: only the schemas of JSON Schema
+itself are known. The engine reads schemas in the same way at admission (`engine/grammar/schema_reading.py`); a test holds the
+two together.
 """
 
 from __future__ import annotations
