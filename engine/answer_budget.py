@@ -12,7 +12,7 @@ from .errors import InvalidRequestError
 from .grammar import Matcher
 from .sampling_params import SamplingParams
 
-Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion"]
+Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_end"]
 """A limit that changed what the model would have written."""
 
 FindClosing = Callable[[Matcher, int], list[int] | None]
@@ -71,14 +71,19 @@ class ClosingGuard:
     It looks at each token before it is committed, once the limit is near: a token after which the value could no longer be
     finished is replaced by the next one of the shortest ending that is known. So `max_tokens` does not cut JSON in two.
 
+    With a vocabulary that lacks tokens for some bytes it looks at every token from the first one on: the grammar can be led
+    where no token leads out, into a string that cannot be closed for one.
+
     Args:
         find_closing: Finds a shortest ending.
         stop_token_id: What ends the answer after the value.
+        looks_always: Whether the vocabulary is such a one.
     """
 
-    def __init__(self, find_closing: FindClosing, stop_token_id: int) -> None:
+    def __init__(self, find_closing: FindClosing, stop_token_id: int, *, looks_always: bool = False) -> None:
         self._find_closing = find_closing
         self._stop_token_id = stop_token_id
+        self._looks_always = looks_always
         # The ending from where the matcher stands, when it was looked for; the answer can be ended by it.
         self._ending: list[int] | None = None
         self._look_at = -1
@@ -93,7 +98,7 @@ class ClosingGuard:
         """
         if self._look_at < 0:
             self._look(matcher, num_left)
-        if num_left > self._look_at or token_id == self._stop_token_id:
+        if token_id == self._stop_token_id or not self._must_look(num_left):
             self._ending = None
             return token_id
         if self._ending is None:
@@ -106,6 +111,13 @@ class ClosingGuard:
             self._look_at = _look_at(ending, num_left - 1)
             return token_id
         return self._ending.pop(0) if self._ending else self._stop_token_id
+
+    def limit_at(self, num_left: int) -> Limit:
+        """Give the reason for which a token was replaced with so many tokens left."""
+        return "shortest_completion" if num_left <= self._look_at else "dead_end"
+
+    def _must_look(self, num_left: int) -> bool:
+        return num_left <= self._look_at or (self._looks_always and self._ending is not None)
 
     def _ending_after(self, matcher: Matcher, token_id: int, limit: int) -> list[int] | None:
         """Give an ending of at most `limit` tokens from behind the token, if one is known or found."""

@@ -24,6 +24,8 @@ from .markers import resolve_markers
 
 logger = logging.getLogger(__name__)
 
+_ANSWER = "An answer of seven words, and unmistakable."
+
 
 class ChatFormat:
     """A tokenizer's chat template together with its reasoning family.
@@ -103,6 +105,24 @@ class ChatFormat:
         except Exception as error:  # Jinja's own errors and whatever the template's author raises
             raise InvalidRequestError(f"the chat template refuses these messages: {error}", param="messages") from error
         return [int(token_id) for token_id in token_ids]
+
+    def find_turn_end(self) -> int | None:
+        """Find the token with which the template ends an answer, by rendering a conversation that goes on after one.
+
+        Configurations do not always name it; the model writes it all the same, since it was trained on the template. None where
+        the template writes no added token there, or one that the family ends thoughts with too.
+        """
+        if self.markers is not None and self.markers.channels is not None:
+            return None
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": "?"}]
+        try:
+            text = str(self.tokenizer.apply_chat_template(turns, tokenize=False))
+        except Exception:  # no template, Jinja's own errors, and whatever the template's author raises
+            return None
+        _, found, rest = text.rpartition(_ANSWER)
+        thinking = set() if self.family is None else {self.family.start, self.family.end}
+        names = [name for name in self.tokenizer.get_added_vocab() if found and name.strip() and rest.lstrip().startswith(name)]
+        return _token_to_id(self.tokenizer, max(names, key=len)) if set(names) - thinking else None
 
     def switch(self, thinking: bool, template_kwargs: Mapping[str, Any] | None = None) -> dict[str, bool | str]:
         """Give the template's variables that switch thinking on or off; none where it is on or off anyway.

@@ -23,7 +23,7 @@ from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequ
 from .grammar import GrammarManager, GrammarSpec, Matcher
 from .grammar.backends.registry import load_backend
 from .grammar.bitmask import BitmaskPool
-from .grammar.closing import closing_tokens
+from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import pick_block_size, pick_token_budget, plan_num_blocks
@@ -67,6 +67,7 @@ class LLMEngine:
             model_config={"model_type": self._loaded.model.config.model_type, "_name_or_path": config.model},
         )
         self._chat.log_detection()
+        self._loaded = self._loaded.with_stop_token_id(self._chat.find_turn_end())
         self._vocabulary = read_vocabulary(
             self._loaded.tokenizer, vocab_size=self._loaded.vocab_size, stop_token_ids=self._loaded.stop_token_ids
         )
@@ -236,7 +237,8 @@ class LLMEngine:
             priority=priority,
         )
         if grammar is not None:
-            sequence.guard = ClosingGuard(self._find_closing, min(self._loaded.stop_token_ids or stop_ids))
+            has_gaps = bool(self._vocabulary.missing_bytes)
+            sequence.guard = ClosingGuard(self._find_closing, min(self._loaded.stop_token_ids or stop_ids), looks_always=has_gaps)
         if self.config.max_draft_tokens:
             sequence.drafter = Drafter(prompt_ids)
         self._sequences[request_id] = sequence
@@ -405,11 +407,12 @@ class LLMEngine:
         num_left = self._room(sequence.params, sequence.prompt_token_ids) - len(sequence.token_ids)
         kept = sequence.guard.choose(sequence.matcher, token_id, num_left)
         if kept != token_id:
-            sequence.note_limit("shortest_completion")
+            sequence.note_limit(sequence.guard.limit_at(num_left))
         return kept
 
     def _find_closing(self, matcher: Matcher, limit: int) -> list[int] | None:
-        return closing_tokens(matcher, self._vocabulary, limit, is_quick=True)
+        max_states = MAX_STATES_OFTEN if self._vocabulary.missing_bytes else MAX_STATES
+        return closing_tokens(matcher, self._vocabulary, limit, max_states=max_states, is_quick=True)
 
     def _room(self, params: SamplingParams, prompt_token_ids: SequenceOf[int]) -> int:
         """Tokens that a request may generate."""

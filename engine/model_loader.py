@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ class LoadedModel:
         device: Where it computes.
         vocab_size: Columns of the logits.
         max_model_len: Tokens a sequence can have.
-        stop_token_ids: Ids that end an answer, from the model config, the generation config and the tokenizer together.
+        stop_token_ids: Ids that end an answer, from the model config, the generation config, the tokenizer and the chat template
+            together.
         window: Positions that sliding layers see, if sequences can be longer than that.
         cache_argument: Name under which `forward` takes the cache.
     """
@@ -48,6 +49,12 @@ class LoadedModel:
     stop_token_ids: tuple[int, ...]
     cache_argument: str
     window: int | None = None
+
+    def with_stop_token_id(self, token_id: int | None) -> LoadedModel:
+        """Give the same model with one more id that ends an answer; None changes nothing."""
+        if token_id is None or token_id in self.stop_token_ids or token_id >= self.vocab_size:
+            return self
+        return replace(self, stop_token_ids=tuple(sorted((*self.stop_token_ids, token_id))))
 
 
 def resolve_model(name: str) -> str:
@@ -145,7 +152,7 @@ def _has_no_window(text_config: Any) -> bool:
 
 
 def all_stop_token_ids(model_config: Any, generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Collect the ids that end an answer from every place that declares one."""
+    """Collect the ids that end an answer from every configuration that declares one."""
     ids: set[int] = set()
     for declared in (model_config.eos_token_id, getattr(generation_config, "eos_token_id", None), tokenizer.eos_token_id):
         ids |= set(declared if isinstance(declared, (list, tuple)) else [] if declared is None else [declared])

@@ -23,7 +23,11 @@ from .vocabulary import Vocabulary
 
 MAX_STATES = 400
 """States that one search looks at, 20 to 200 microseconds each."""
+MAX_STATES_OFTEN = 100
+"""The same where every token is looked at, since the vocabulary has gaps."""
 MOST_IMPROVING_STATES = 60
+LONGEST_WAY, MOST_STATES, MOST_ROUNDABOUT_STATES = 2000, 2000, 600
+"""Bounds of the search for any value at all."""
 _FEW = 48
 """With so few legal ids each is a choice that matters (names, digits, constants); with more the text is free."""
 
@@ -53,17 +57,29 @@ def closing_tokens(
 
 
 def check_way_out(matcher: Matcher, vocabulary: Vocabulary) -> None:
-    """Refuse a matcher from which nothing leads on.
+    """Refuse a grammar of which the vocabulary can write no value; costs nothing where a token stands for every byte.
+
+    Args:
+        matcher: At the start of the grammar; it is left as it was.
+        vocabulary: The tokens.
 
     Raises:
         GrammarLimitError: The backend gave up.
-        GrammarDeadEndError: No token is legal here.
+        GrammarDeadEndError: No value was found that tokens spell.
     """
+    if not vocabulary.missing_bytes or matcher.is_completed():
+        return
+    search = _Search(matcher, vocabulary, LONGEST_WAY)
+    try:
+        is_found = search.finds_any()
+    finally:
+        search.go_to(())
     if matcher.error is not None:
         raise matcher.error
-    row = _Rows(vocabulary).fill(matcher)
-    if not row.any() and not matcher.is_terminated():
-        raise GrammarDeadEndError("the grammar allows no token here, and the value is not whole", hint="please report the schema")
+    if not is_found:
+        missing = bytes(sorted(byte for byte in vocabulary.missing_bytes if byte < 0x7F)).decode()
+        hint = f"its tokenizer has no token that is just one of {missing!r}" if missing else "it lacks bytes of some characters"
+        raise GrammarDeadEndError("no value of this constraint was found that the tokens of this model spell", hint=hint)
 
 
 @dataclass(order=True, slots=True)
@@ -80,6 +96,7 @@ class _Search:
         self._best_length = limit + 1
         self._rows = _Rows(vocabulary)
         self._path: tuple[int, ...] = ()
+        self._text = b""
         # Texts that were reached, with their number of ids: the state depends on the text alone.
         self._reached: dict[bytes, int] = {b"": 0}
 
@@ -88,6 +105,10 @@ class _Search:
         if best is not None:
             best = self._shorter_way(min(max_states - num_states, num_improving)) or best
         return None if best is None else list(best)
+
+    def finds_any(self) -> bool:
+        """Whether there is a way at all: straight down, or where that gets lost in a text without end, in all directions."""
+        return self._first_way(MOST_STATES)[0] is not None or self._shorter_way(MOST_ROUNDABOUT_STATES) is not None
 
     def _first_way(self, max_states: int) -> tuple[tuple[int, ...] | None, int]:
         """Go down the cheapest way on, and back up where it ends."""
@@ -135,17 +156,21 @@ class _Search:
         self._path = path[:common]
         if self._matcher.accept_tokens(path[common:]):
             self._path = path
+        self._text = self._text_of(self._path)
         return self._path == path
 
     def _is_new(self, path: tuple[int, ...]) -> bool:
         if len(path) >= self._best_length:
             return False
-        token_bytes = self._vocabulary.token_bytes
-        text = b"".join(token_bytes[token_id] or b"\xff%d" % token_id for token_id in path)
+        text = self._text + self._text_of(path[len(self._path) :])
         if self._reached.get(text, len(path) + 1) <= len(path):
             return False
         self._reached[text] = len(path)
         return True
+
+    def _text_of(self, token_ids: tuple[int, ...]) -> bytes:
+        token_bytes = self._vocabulary.token_bytes
+        return b"".join(token_bytes[token_id] or b"\xff%d" % token_id for token_id in token_ids)
 
     def _ways_on(self) -> Iterator[tuple[tuple[int, ...], float]]:
         forced = self._matcher.forced_tokens()
@@ -200,17 +225,22 @@ class _Rows:
             if (
                 is_text
                 and cost in (_CLOSE, _GO_ON, _OPEN, _WHOLE)
-                and not self._vocabulary.token_bytes[token_id].startswith(b'"')
+                and not self._closes_text(self._vocabulary.token_bytes[token_id])
             ):
                 continue
             taken[cost] = taken.get(cost, 0) + 1
             if taken[cost] <= _MOST_OF_A_KIND.get(cost, 1):
                 yield token_id, cost
 
+    def _closes_text(self, data: bytes) -> bool:
+        return data.startswith(b'"') or (b'"' in data and ord('"') in self._vocabulary.missing_bytes)
+
 
 _CLOSE, _GO_ON, _WHOLE, _DIGIT, _RUN, _OPEN, _LETTER = 0.1, 0.3, 0.31, 0.5, 0.45, 0.8, 0.6
+_ONLY_WAY = 0.4
+"""A longer token with a sign that no token is by itself."""
 _SIGNS = (_CLOSE, _GO_ON, _OPEN, _WHOLE)
-_MOST_OF_A_KIND = {_CLOSE: 4, _GO_ON: 3, _WHOLE: 3, _DIGIT: 1, _RUN: 2, _OPEN: 3, _LETTER: 1}
+_MOST_OF_A_KIND = {_CLOSE: 4, _GO_ON: 3, _WHOLE: 3, _DIGIT: 1, _RUN: 2, _OPEN: 3, _LETTER: 1, _ONLY_WAY: 16}
 _WHOLE_VALUES = frozenset((b"[]", b"{}", b'""', b"null", b"true", b"false", b"0"))
 
 
@@ -238,6 +268,8 @@ def _find_kinds(vocabulary: Vocabulary) -> _Kinds:
     found: list[tuple[float, int, int]] = []
     for token_id, data in enumerate(vocabulary.token_bytes):
         cost = _cost_of_text(data)
+        if cost is None and not vocabulary.missing_bytes.isdisjoint(data):
+            cost = _ONLY_WAY
         if cost is not None:
             found.append((cost, -len(data), token_id))
     found.sort()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import GrammarCompileError
+from .closing import check_way_out
 from .compile_process import CompileProcess, CompileTicket
 from .compile_settings import CompileSettings
 from .compile_threads import CompileThreads, ThreadJob
@@ -93,13 +94,15 @@ class CompileRoutes:
     ) -> RunningCompile:
         """Queue a compile; `done` is called once, from another thread, unless the compile is stopped before it runs."""
         if not self.needs_process(spec, backend):
-            return RunningCompile(self._quick, self._quick.submit(lambda: done(_try(lambda: self._compile(spec, backend)))), None)
+            job = self._quick.submit(lambda: done(_try(lambda: self._checked(self._compile(spec, backend), backend))))
+            return RunningCompile(self._quick, job, None)
         assert self._process is not None
         ticket = self._process.new_ticket()
         killable = self._killable[backend]
 
         def work() -> Compiled:
-            return Compiled(*killable.compile(spec, ticket, timeout_s=timeout_s, is_background=is_background))
+            compiled = Compiled(*killable.compile(spec, ticket, timeout_s=timeout_s, is_background=is_background))
+            return self._checked(compiled, backend)
 
         return RunningCompile(self._slow, self._slow.submit(lambda: done(_try(work))), ticket)
 
@@ -123,6 +126,13 @@ class CompileRoutes:
         started = time.monotonic()
         grammar = self._backends[backend].compile(spec)
         return Compiled(grammar, time.monotonic() - started, "none")
+
+    def _checked(self, compiled: Compiled, backend: str) -> Compiled:
+        """Refuse what the tokenizer cannot write, here in the background and not in a step."""
+        maker = self._backends[backend]
+        if isinstance(maker, PortableBackend):
+            check_way_out(compiled.grammar.new_matcher(maker.vocabulary.stop_token_ids), maker.vocabulary)
+        return compiled
 
 
 def _try(work: Callable[[], Compiled]) -> Compiled | Exception:

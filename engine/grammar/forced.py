@@ -40,7 +40,8 @@ def _spell(data: bytes, vocabulary: Vocabulary) -> list[int] | None:
             token_ids = vocabulary.encode(data.decode())
         except UnicodeDecodeError:
             return vocabulary.index.spell(data)
-        if b"".join(vocabulary.token_bytes[token_id] for token_id in token_ids) == data:
+        # A tokenizer may have more ids than the model has columns.
+        if b"".join(vocabulary.token_bytes[token_id] for token_id in token_ids if token_id < vocabulary.vocab_size) == data:
             return token_ids
     return vocabulary.index.spell(data)
 

@@ -1,12 +1,15 @@
 """The bytes of every token, read from a tokenizer's own tables and never from decoded text, which loses parts of characters.
 
-Kinds: byte-level BPE (GPT-2's alphabet), sentencepiece with byte fallback, tiktoken, and Mistral's (tekken and sentencepiece).
+Kinds: byte-level BPE (GPT-2's alphabet), sentencepiece (BPE or unigram, with or without byte fallback), tiktoken, and Mistral's
+(tekken and sentencepiece). In kinds that put spaces between tokens when they decode (WordPiece, end-of-word suffixes) a token has
+no bytes of its own; they are refused.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +26,12 @@ class TokenTable:
     Attributes:
         token_bytes: Per id its bytes; empty where it has none.
         added: Names of ids that are no pieces of text, special or not: control tokens, markers, added tokens.
+        special: Those of them that the tokenizer declares special.
     """
 
     token_bytes: list[bytes]
     added: dict[int, str]
+    special: frozenset[int] = frozenset()
 
 
 def read_token_table(tokenizer: Any) -> TokenTable:
@@ -43,25 +48,12 @@ def read_token_table(tokenizer: Any) -> TokenTable:
     encoding = _find_tiktoken(tokenizer)
     if encoding is not None:
         token_bytes = [_tiktoken_bytes(encoding, token_id) for token_id in range(max(encoding.n_vocab, len(pieces)))]
-    elif _is_byte_level(tokenizer, pieces.values()):
-        token_bytes = _by_id(pieces, lambda piece: _byte_level_bytes(piece))
-    elif _has_byte_pieces(pieces.values()):
-        token_bytes = _by_id(pieces, lambda piece: _sentencepiece_bytes(piece))
-    else:
-        raise ModelLoadError(
-            f"the vocabulary of {type(tokenizer).__name__} is of a kind that cannot be read byte by byte",
-            hint="byte-level BPE, sentencepiece with byte fallback, tiktoken and Mistral's tokenizers can",
-        )
-    for token_id, text in added.items():
-        token_bytes += [b""] * (token_id + 1 - len(token_bytes))
-        # An added token stands for its own text, whatever the alphabet of the others; sentencepiece's runs of spaces are spaces.
-        if encoding is None:
-            token_bytes[token_id] = text.replace(_SPACE, " ").encode() if not text.strip(_SPACE) else text.encode()
-    return TokenTable(token_bytes, added)
-
-
-def _by_id(pieces: Mapping[int, str], read: Any) -> list[bytes]:
-    return [read(pieces[token_id]) if token_id in pieces else b"" for token_id in range(max(pieces, default=-1) + 1)]
+        return TokenTable(token_bytes, added, _special_of(tokenizer))
+    read = _piece_reader(tokenizer, pieces.values())
+    # An added token is decoded by its normalised form, like any piece: with a space before it, and GPT-2's letters as bytes.
+    pieces |= {token_id: str(tokenizer.convert_ids_to_tokens(token_id)) for token_id in added}
+    token_bytes = [read(pieces[i]) if i in pieces else b"" for i in range(max(pieces, default=-1) + 1)]
+    return TokenTable(token_bytes, added, _special_of(tokenizer))
 
 
 def _pieces_of(tokenizer: Any) -> dict[int, str]:
@@ -79,23 +71,65 @@ def _added_of(tokenizer: Any) -> dict[int, str]:
     return added
 
 
-def _is_byte_level(tokenizer: Any, pieces: Iterable[str]) -> bool:
+def _special_of(tokenizer: Any) -> frozenset[int]:
+    declared = getattr(tokenizer, "added_tokens_decoder", {}).items()
+    of_encoding = getattr(_find_tiktoken(tokenizer), "_special_tokens", {}).values()
+    special = {token_id for token_id, token in declared if getattr(token, "special", True)}
+    return frozenset(special | set(getattr(tokenizer, "all_special_ids", ())) | set(of_encoding))
+
+
+def _piece_reader(tokenizer: Any, pieces: Iterable[str]) -> Callable[[str], bytes]:
+    """Give what reads the bytes of one piece.
+
+    Raises:
+        ModelLoadError: A piece has no bytes that are the same wherever it stands.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        kinds = set(_kinds_in(backend.decoder)) | set(_kinds_in(backend.pre_tokenizer))
-        if "ByteLevel" in kinds:
-            return True
-        if kinds & {"ByteFallback", "WordPiece", "Metaspace"}:
-            return False
+    steps = [] if backend is None else [*_parts_of(backend.decoder)]
+    kinds = {step["type"] for step in steps}
+    if "ByteLevel" in kinds or (backend is not None and "ByteLevel" in {p["type"] for p in _parts_of(backend.pre_tokenizer)}):
+        return _byte_level_bytes
+    has_bytes = "ByteFallback" in kinds or bool(getattr(getattr(backend, "model", None), "byte_fallback", False))
+    if kinds & _PLAIN_STEPS and not kinds - _PLAIN_STEPS and all("String" in step.get("pattern", "String") for step in steps):
+        spaces = {step["replacement"]: " " for step in steps if step["type"] == "Metaspace"}
+        spaces |= {step["pattern"]["String"]: step["content"] for step in steps if step["type"] == "Replace"}
+        return lambda piece: _plain_bytes(piece, spaces, has_bytes=has_bytes)
     pieces = list(pieces)
-    return not _has_byte_pieces(pieces) and set(_BYTE_OF) <= set(pieces)
+    if not kinds and _has_byte_pieces(pieces):
+        return _sentencepiece_bytes
+    if not kinds and set(_BYTE_OF) <= set(pieces):
+        return _byte_level_bytes
+    raise ModelLoadError(
+        f"the vocabulary of {type(tokenizer).__name__} is of a kind that cannot be read byte by byte",
+        hint="byte-level BPE, sentencepiece, tiktoken and Mistral's tokenizers can",
+    )
 
 
-def _kinds_in(part: Any) -> Iterable[str]:
-    """Give the types of a decoder or pre-tokenizer and of what it is composed of."""
+_PLAIN_STEPS = frozenset({"Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"})
+"""Steps of a decoder that read each token for itself; `Strip` and `Fuse` are about the ends of a whole text."""
+
+
+def _parts_of(part: Any) -> list[dict[str, Any]]:
+    """Give the description of a decoder or pre-tokenizer, or those of what it is composed of."""
     if part is None:
         return []
-    return re.findall(r'"type":\s*"(\w+)"', bytes(part.__getstate__()).decode())
+    described: list[dict[str, Any]] = [json.loads(bytes(part.__getstate__()))]
+    while any(item["type"] == "Sequence" for item in described):
+        described = [
+            inner
+            for item in described
+            for inner in (item.get("decoders") or item.get("pretokenizers") or [] if item["type"] == "Sequence" else [item])
+        ]
+    return described
+
+
+def _plain_bytes(piece: str, spaces: Mapping[str, str], *, has_bytes: bool) -> bytes:
+    byte = _BYTE_PIECE.match(piece) if has_bytes else None
+    if byte:
+        return bytes([int(byte[1], 16)])
+    for sign, text in spaces.items():
+        piece = piece.replace(sign, text)
+    return piece.encode()
 
 
 def _has_byte_pieces(pieces: Iterable[str]) -> bool:
@@ -148,11 +182,12 @@ def _read_mistral(inner: Any) -> TokenTable:
     token_bytes: list[bytes] = []
     added: dict[int, str] = {}
     for token_id in range(inner.n_words):
-        if inner.is_special(token_id):
+        # Its sentencepiece tokenizers do not count `<unk>` among the special ones.
+        if inner.is_special(token_id) or token_id == getattr(inner, "unk_id", None):
             added[token_id] = str(inner.id_to_piece(token_id))
             token_bytes.append(added[token_id].encode())
         elif hasattr(inner, "id_to_byte_piece"):
             token_bytes.append(bytes(inner.id_to_byte_piece(token_id)))
         else:
             token_bytes.append(_sentencepiece_bytes(inner.id_to_piece(token_id)))
-    return TokenTable(token_bytes, added)
+    return TokenTable(token_bytes, added, frozenset(added))

@@ -10,6 +10,10 @@ from typing import Any
 from .token_index import TokenIndex
 from .token_reader import read_token_table
 
+_BYTES_OF_TEXTS = (0x09, 0x0A, 0x0D, *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1), 0xF3, 0xF4)
+"""White space, printable ASCII, and the bytes of all other characters; 0xF1 and 0xF2 begin planes that have none."""
+_WHITE_SPACE = " \t\r\n\u2581"
+
 
 # No slots: the index is made when it is first needed.
 @dataclass(frozen=True)
@@ -32,6 +36,15 @@ class Vocabulary:
     encode: Callable[[str], list[int]] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
+    def missing_bytes(self) -> frozenset[int]:
+        """Bytes of texts that no token is by itself.
+
+        Empty for nearly every model. Where there are some, a grammar can lead to a text of which no token is the rest: it allows
+        bytes, and knows nothing of tokens that are not there.
+        """
+        return frozenset(byte for byte in _BYTES_OF_TEXTS if self.index.find(bytes([byte])) is None)
+
+    @cached_property
     def index(self) -> TokenIndex:
         """The tokens by their bytes."""
         return TokenIndex(self.token_bytes)
@@ -40,8 +53,9 @@ class Vocabulary:
 def read_vocabulary(tokenizer: Any, *, vocab_size: int, stop_token_ids: Iterable[int]) -> Vocabulary:
     """Read the bytes of every token from a tokenizer.
 
-    Added tokens that are more than white space are no text inside an answer, whether they are declared special or not: Qwen3
-    declares `<think>` and `<tool_call>` as ordinary added tokens, and neither may stand inside a JSON string as one id.
+    Added tokens are no text inside an answer, whether they are declared special or not: Qwen3 declares `<think>` and
+    `<tool_call>` as ordinary added tokens, and neither may stand inside a JSON string as one id. White space is text all the
+    same, and so is one character that is not declared special: no marker is that short, and vocabularies without `{` get it so.
 
     Args:
         tokenizer: Of transformers, tiktoken or mistral-common; see `token_reader.py`.
@@ -55,7 +69,11 @@ def read_vocabulary(tokenizer: Any, *, vocab_size: int, stop_token_ids: Iterable
     token_bytes = table.token_bytes[:vocab_size]
     token_bytes += [b""] * (vocab_size - len(token_bytes))
     stop_ids = set(stop_token_ids)
-    hidden = {token_id: name for token_id, name in table.added.items() if name.strip(" \t\r\n\u2581") or token_id in stop_ids}
+    hidden = {
+        token_id: name
+        for token_id, name in table.added.items()
+        if token_id in stop_ids or (name.strip(_WHITE_SPACE) and (len(name) > 1 or token_id in table.special))
+    }
     for token_id in (hidden.keys() | stop_ids) & set(range(vocab_size)):
         token_bytes[token_id] = b""
     return Vocabulary(

@@ -304,4 +304,5 @@ _LIMIT_NOTES = {
     "max_reasoning_tokens": "the thinking was closed at max_reasoning_tokens",
     "reserve": "the thinking was closed to keep the reserve for the answer",
     "shortest_completion": "the answer was brought to its end because max_tokens was near",
+    "dead_end": "the answer was led past a text that the model's tokens cannot finish",
 }

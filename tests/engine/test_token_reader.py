@@ -81,7 +81,8 @@ def test_byte_level_alphabet_is_read_back() -> None:
     assert sorted(table.token_bytes[:256]) == [bytes([byte]) for byte in range(256)]
     assert table.token_bytes[256:260] == [b" a", b"  ", "é".encode(), b"\n\n"]
     assert table.added == {260: "<eos>", 261: "<think>", 262: "    ", 263: "Grüße"}
-    assert table.token_bytes[260:] == [b"<eos>", b"<think>", b"    ", "Grüße".encode()]
+    # GPT-2's letters are bytes in added tokens too: the tokenizer itself decodes this one to broken text.
+    assert table.token_bytes[260:] == [b"<eos>", b"<think>", b"    ", b"Gr\xfc\xdfe"]
 
 
 def test_added_tokens_are_hidden_but_white_space_and_have_names() -> None:
