@@ -14,15 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .bitmask import bitmask_width, set_bits_inplace
+from .bitmask import bitmask_width, clear_bits_inplace
 
 State = tuple[str, int]
 """Where the text stands, and a count of digits (for exponents: their value so far, at least 1 for one digit)."""
 
 START: State = ("outside", 0)
 _MAX_EXPONENT = 279
+_MAX_CAPS = 64
 # A run that breaks the least limit by itself, and exponents of many digits.
 _LONG_RUN = re.compile(rb"[0-9]{17}|[eE][+-]?[0-9]{3}")
+# What adds a digit to a number that has begun.
+_MORE_DIGITS = re.compile(rb"\.?[0-9]|[eE]?[+-]*[0-9]")
+_NO_NUMBER = re.compile(rb'[^0-9"]*')
 
 
 class NumberLimits(NamedTuple):
@@ -70,20 +74,32 @@ class NumberTokens:
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
         self.token_bytes = token_bytes
         self.starting = [i for i, data in enumerate(token_bytes) if _LONG_RUN.search(data)]
-        self.continuing = [i for i, data in enumerate(token_bytes) if data and data[0] in b"0123456789.eE+-"]
+        self.continuing = [i for i, data in enumerate(token_bytes) if _MORE_DIGITS.match(data)]
+        self._caps: dict[NumberLimits, NumberCap] = {}
+
+    def cap(self, limits: NumberLimits) -> NumberCap:
+        """Give the automaton for `limits`; most schemas name no number and share one, with all that it found out."""
+        if limits not in self._caps and len(self._caps) >= _MAX_CAPS:
+            self._caps.clear()
+        return self._caps.setdefault(limits, NumberCap(self, limits))
 
 
 class NumberCap:
-    """The automaton for one vocabulary and one set of limits; immutable but for a cache of rows."""
+    """The automaton for one vocabulary and one set of limits; immutable but for a cache of rows, and safe in several threads."""
 
     def __init__(self, tokens: NumberTokens, limits: NumberLimits) -> None:
         self._tokens = tokens
         self._limits = limits
-        self._rows: dict[State, npt.NDArray[np.int32]] = {}
+        # Per state what may stay, or None where nothing is denied, which is nearly everywhere.
+        self._rows: dict[State, npt.NDArray[np.int32] | None] = {}
 
     def advance(self, state: State, data: bytes) -> State | None:
         """Give the state after `data`, or None if a number in it is too long."""
         kind, count = state
+        if kind == "string" and b'"' not in data and b"\\" not in data:
+            return state
+        if kind == "outside" and _NO_NUMBER.fullmatch(data):
+            return START
         for byte in data:
             if kind == "string":
                 kind = "escape" if byte == 0x5C else "outside" if byte == 0x22 else "string"
@@ -97,20 +113,23 @@ class NumberCap:
                 kind, count = _after(kind, byte), 0
         return kind, count
 
-    def deny_inplace(self, state: State, row: npt.NDArray[np.int32]) -> None:
-        """Take out of `row`, int32 `(words,)`, the tokens that would make a number too long."""
-        denied = self._rows.get(state)
-        if denied is None:
-            denied = self._rows[state] = self._denied(state)
-        row[: len(denied)] &= ~denied
+    def kept(self, state: State) -> npt.NDArray[np.int32] | None:
+        """Give the row that lacks the tokens which would make a number too long, int32 `(words,)`; None if there are none."""
+        try:
+            return self._rows[state]
+        except KeyError:
+            return self._rows.setdefault(state, self._find_kept(state))
 
-    def _denied(self, state: State) -> npt.NDArray[np.int32]:
+    def _find_kept(self, state: State) -> npt.NDArray[np.int32] | None:
         candidates = {*self._tokens.starting}
         if state[0] not in ("outside", "string", "escape"):
             candidates.update(self._tokens.continuing)
         token_bytes = self._tokens.token_bytes
-        row = np.zeros(bitmask_width(len(token_bytes)), dtype=np.int32)
-        set_bits_inplace(row, tuple(i for i in candidates if self.advance(state, token_bytes[i]) is None))
+        denied = tuple(i for i in candidates if self.advance(state, token_bytes[i]) is None)
+        if not denied:
+            return None
+        row = np.full(bitmask_width(len(token_bytes)), -1, dtype=np.int32)
+        clear_bits_inplace(row, denied)
         return row
 
     def _digit(self, kind: str, count: int, digit: int) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -18,15 +19,15 @@ import numpy as np
 import torch
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
-from ..bitmask import bitmask_width
+from ..bitmask import BITS_PER_WORD, bitmask_width
 from ..compile_cost import is_quick_for_llguidance
 from ..deep_stack import call_on_deep_stack
 from ..matcher import CompiledGrammar, Matcher
-from ..number_cap import NumberCap, NumberTokens, limits_for
+from ..number_cap import NumberTokens, limits_for
 from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
-from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher
+from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher, copy_row
 from .llguidance_place import find_place
 from .llguidance_source import lark_source
 
@@ -35,6 +36,12 @@ MAX_LEXER_STATES = 60_000
 MAX_SOURCE_LENGTH = 2_000_000
 """A longer text of small rules could nest deeper than any stack."""
 MAX_BUILT = 8
+PARALLEL_FROM_S = 150e-6
+"""Work of a batch from which on waking other threads pays."""
+_TEXT = r'[^"\\\x00-\x1F\x7F]'
+# Tokens that such an expression matches are decided at once where a string may go on so far. llguidance's own has 10 and 30 only,
+# so that the last characters of a string with a length bound are walked token by token.
+_SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_TEXT}{{1,{length}}}" for length in (1, 2, 3, 4, 6, 8, 10, 15, 20, 30)), f"{_TEXT}+"]
 
 
 class LLGuidanceBackend:
@@ -50,14 +57,18 @@ class LLGuidanceBackend:
 
     def __init__(self, vocabulary: Vocabulary, *, num_threads: int | None = None) -> None:
         self.vocabulary = vocabulary
-        self.width = bitmask_width(vocabulary.vocab_size)
         self.limits = llguidance.LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
-        self._tokenizer = llguidance.LLTokenizer(_Tokens(vocabulary))
+        tokens = _Tokens(vocabulary)
+        self.end_token_id = tokens.eos_token_id
+        # Of llguidance's own masks.
+        self.mask_words = bitmask_width(len(tokens.tokens))
+        self._tokenizer = llguidance.LLTokenizer(tokens, slices=_SLICES)
         self._number_tokens = NumberTokens(vocabulary.token_bytes)
         # Checked and not asked for yet: checking builds, and building twice is for nothing.
         self._built: OrderedDict[GrammarSpec, LLGuidanceCompiled] = OrderedDict()
         self._lock = Lock()
-        self._executor = llguidance.LLExecutor(num_threads or max(1, os.cpu_count() or 1))
+        self.num_threads = num_threads or max(1, os.cpu_count() or 1)
+        self._executor = llguidance.LLExecutor(self.num_threads)
 
     def check(self, spec: GrammarSpec) -> None:
         """Build the grammar, and keep it a while for `compile`; one that might take long is looked at without building.
@@ -107,20 +118,43 @@ class LLGuidanceBackend:
         raise GrammarCompileError("llguidance cannot load a compiled grammar")
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
-        """Fill rows on all cores; see the protocol."""
-        running: list[tuple[LLGuidanceMatcher, int]] = []
+        """Fill rows, on all cores where that pays; see the protocol."""
+        running = [
+            (matcher, row)
+            for matcher, row in zip(matchers, rows, strict=True)
+            if isinstance(matcher, LLGuidanceMatcher) and matcher.can_move()
+        ]
+        expected_s = sum(matcher.compiled.row_s for matcher, _ in running)
+        automata = {matcher.automaton for matcher, _ in running}
+        if expected_s >= PARALLEL_FROM_S and len(automata) > 1 and self.num_threads > 1:
+            self._fill_on_all_cores(running, bitmask, num_lanes=min(len(automata), self.num_threads))
+            done = {row for _, row in running}
+        else:
+            done = set()
+        started = time.perf_counter()
         for matcher, row in zip(matchers, rows, strict=True):
-            if isinstance(matcher, LLGuidanceMatcher) and matcher.can_move():
-                running.append((matcher, row))
-            else:
+            if row not in done:
                 matcher.fill_bitmask(bitmask, row)
-        if not running:
-            return
-        table = np.zeros((len(running), bitmask_width(self.vocabulary.vocab_size + 1)), dtype=np.int32)
-        jobs = [(matcher.raw, index) for index, (matcher, _) in enumerate(running)]
-        self._executor.unsafe_compute_mask_ptr(jobs, table.ctypes.data, table.shape[1] * table.itemsize, len(running))
-        for index, (matcher, row) in enumerate(running):
-            matcher.finish_row(table[index], bitmask.numpy()[row])
+        if running and not done:
+            _note_cost(running, time.perf_counter() - started)
+
+    def _fill_on_all_cores(self, running: list[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor, *, num_lanes: int) -> None:
+        """Let the executor compute rows; it splits the list in the middle, and copies of one automaton wait for each other."""
+        running = sorted(running, key=lambda pair: pair[0].automaton)
+        started = time.perf_counter()
+        if bitmask.is_contiguous() and bitmask.shape[1] == self.mask_words:
+            jobs = [(matcher.raw, row) for matcher, row in running]
+            self._executor.unsafe_compute_mask_ptr(jobs, bitmask.data_ptr(), self.mask_words * 4, len(bitmask))
+            for matcher, row in running:
+                matcher.finish_row(bitmask, row)
+        else:
+            table = np.empty((len(running), self.mask_words), dtype=np.int32)
+            jobs = [(matcher.raw, index) for index, (matcher, _) in enumerate(running)]
+            self._executor.unsafe_compute_mask_ptr(jobs, table.ctypes.data, self.mask_words * 4, len(running))
+            for index, (matcher, row) in enumerate(running):
+                copy_row(table[index], bitmask, row)
+                matcher.finish_row(bitmask, row)
+        _note_cost(running, num_lanes * (time.perf_counter() - started))
 
     def new_raw(self, source: str) -> llguidance.LLMatcher:
         """Make llguidance's own matcher, with an automaton of its own; errors are in it."""
@@ -138,13 +172,15 @@ class LLGuidanceBackend:
 
     def _build(self, spec: GrammarSpec) -> LLGuidanceCompiled:
         source = self._source(spec)
+        started = time.perf_counter()
         raw = self.new_raw(source)
+        build_s = time.perf_counter() - started
         if raw.is_error():
             raise self._refusal(spec, raw.get_error())
         cap = None
         if spec.kind == "json_schema" and spec.max_number_digits is not None:
-            cap = NumberCap(self._number_tokens, limits_for(json.loads(spec.source), spec.max_number_digits))
-        return LLGuidanceCompiled(self, source, raw, cap)
+            cap = self._number_tokens.cap(limits_for(json.loads(spec.source), spec.max_number_digits))
+        return LLGuidanceCompiled(self, source, raw, cap, build_s=build_s)
 
     def _refusal(self, spec: GrammarSpec, message: str) -> GrammarError:
         reason = _reason(message)
@@ -169,18 +205,30 @@ class LLGuidanceBackend:
         return _reason(error) if error and not error.startswith("WARNING") else ""
 
 
+def _note_cost(running: list[tuple[LLGuidanceMatcher, int]], seconds: float) -> None:
+    """Let the grammars remember what a row of theirs takes, as a moving mean."""
+    for compiled in {matcher.compiled for matcher, _ in running}:
+        compiled.row_s += 0.1 * (seconds / len(running) - compiled.row_s)
+
+
 class _Tokens(llguidance.TokenizerWrapper):
-    """The vocabulary as llguidance reads it: one id more, which stands for the end and no model ever writes."""
+    """The vocabulary as llguidance reads it, with an id that stands for the end and that no model ever writes.
+
+    Best an id that is no text and has no name: masks are then as wide as the engine's. Else one more than there are.
+    """
 
     is_tokenizer_wrapper = True
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        tokens = [*vocabulary.token_bytes, b"<end>"]
-        for token_id, text in vocabulary.special_tokens:
+        named = {*vocabulary.stop_token_ids, *(token_id for token_id, _ in vocabulary.special_tokens)}
+        unused = (i for i, data in enumerate(vocabulary.token_bytes) if not data and i not in named)
+        fits = vocabulary.vocab_size % BITS_PER_WORD != 0
+        self.eos_token_id = vocabulary.vocab_size if fits else max(unused, default=vocabulary.vocab_size)
+        tokens = [*vocabulary.token_bytes, b""][: max(vocabulary.vocab_size, self.eos_token_id + 1)]
+        for token_id, text in (*vocabulary.special_tokens, (self.eos_token_id, "<end>")):
             tokens[token_id] = text.encode()
         self.tokens = tokens
-        self.special_token_ids = [vocabulary.vocab_size, *(token_id for token_id, _ in vocabulary.special_tokens)]
-        self.eos_token_id = vocabulary.vocab_size
+        self.special_token_ids = [self.eos_token_id, *(token_id for token_id, _ in vocabulary.special_tokens)]
         self.bos_token_id = None
         self._index = vocabulary.index
 

@@ -7,6 +7,9 @@ all, so that it then gets one of its own; and it takes tokens only, so that loos
 
 from __future__ import annotations
 
+import itertools
+import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from ...errors import GrammarError, GrammarLimitError
-from ..bitmask import bitmask_width, clear_bits_inplace, set_bits_inplace
+from ..bitmask import clear_bits_inplace, set_bits_inplace
 from ..forced import spell_forced
 from ..matcher import Matcher
 from ..number_cap import START, NumberCap, State
@@ -27,16 +30,32 @@ if TYPE_CHECKING:
 
 _BYTES_PER_SOURCE_BYTE = 24
 _BASE_BYTES = 64 * 1024
+_CROWD = 4
+"""Sequences at a time of one grammar from which on a second automaton pays."""
+_QUICK_BUILD_S = 0.02
+_AUTOMATA = itertools.count()
 
 
 class LLGuidanceCompiled:
-    """See the protocol `CompiledGrammar`."""
+    """See the protocol `CompiledGrammar`.
 
-    def __init__(self, backend: LLGuidanceBackend, source: str, raw: llguidance.LLMatcher, cap: NumberCap | None) -> None:
+    Copies of one automaton compute one after the other, whatever threads there are. So with many sequences there are as many
+    automata as the backend has threads, and new sequences go to each in turn.
+
+    Attributes:
+        row_s: Seconds that a row takes lately.
+    """
+
+    def __init__(
+        self, backend: LLGuidanceBackend, source: str, raw: llguidance.LLMatcher, cap: NumberCap | None, *, build_s: float
+    ) -> None:
         self.backend = backend
         self.cap = cap
+        self._build_s = build_s
+        self.row_s = 0.0
         self._source = source
-        self._pristine: llguidance.LLMatcher | None = raw
+        self._pristine: list[tuple[int, llguidance.LLMatcher]] = [(next(_AUTOMATA), raw)]
+        self._matchers: weakref.WeakSet[LLGuidanceMatcher] = weakref.WeakSet()
 
     @property
     def memory_size_bytes(self) -> int:
@@ -44,22 +63,27 @@ class LLGuidanceCompiled:
         return _BASE_BYTES + _BYTES_PER_SOURCE_BYTE * len(self._source)
 
     def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
-        return LLGuidanceMatcher(self, self.shared_raw(), frozenset(stop_token_ids))
-
-    def shared_raw(self) -> llguidance.LLMatcher:
-        """Make a matcher at the start that shares its automaton with the others."""
-        pristine = self._pristine
-        if pristine is None:
-            pristine = self._pristine = self.own_raw()
-        return pristine.deep_copy()
+        if not self._pristine or self._is_crowded():
+            self._pristine.append((next(_AUTOMATA), self.own_raw()))
+        users = Counter(matcher.automaton for matcher in self._matchers)
+        automaton, raw = min(self._pristine, key=lambda pair: users[pair[0]])
+        matcher = LLGuidanceMatcher(self, raw.deep_copy(), frozenset(stop_token_ids), automaton)
+        self._matchers.add(matcher)
+        return matcher
 
     def own_raw(self) -> llguidance.LLMatcher:
         """Make a matcher at the start with an automaton of its own; takes as long as a compile."""
         return self.backend.new_raw(self._source)
 
-    def drop_shared(self) -> None:
-        """Let the shared automaton go, whose limits are used up."""
-        self._pristine = None
+    def drop_shared(self, automaton: int) -> None:
+        """Let a shared automaton go, whose limits are used up."""
+        self._pristine = [pair for pair in self._pristine if pair[0] != automaton]
+
+    def _is_crowded(self) -> bool:
+        # Making one more must be nothing that a step would notice.
+        num_automata = len(self._pristine)
+        may_grow = num_automata < self.backend.num_threads and self._build_s < _QUICK_BUILD_S
+        return may_grow and len(self._matchers) >= _CROWD * num_automata
 
 
 class LLGuidanceMatcher:
@@ -67,15 +91,23 @@ class LLGuidanceMatcher:
 
     Attributes:
         backend: The backend that made it.
+        compiled: The grammar.
         raw: llguidance's matcher; for the backend's batched fill.
+        automaton: Which automaton it is a copy of.
     """
 
-    def __init__(self, compiled: LLGuidanceCompiled, raw: llguidance.LLMatcher, stop_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, compiled: LLGuidanceCompiled, raw: llguidance.LLMatcher, stop_token_ids: frozenset[int], automaton: int
+    ) -> None:
         self.backend = compiled.backend
+        self.compiled = compiled
         self.raw = raw
-        self._compiled = compiled
+        self.automaton = automaton
         self._cap = compiled.cap
         self._stop_token_ids = stop_token_ids
+        # Stop ids of a request can be text, which llguidance would allow as such.
+        token_bytes = self.backend.vocabulary.token_bytes
+        self._text_stop_ids = tuple(i for i in stop_token_ids if i < len(token_bytes) and token_bytes[i])
         self._owns_automaton = False
         self._token_ids: list[int] = []
         # Per step its text tokens (0 for a stop id), and where in a number the text stands after it.
@@ -120,28 +152,32 @@ class LLGuidanceMatcher:
             self._make_anew()
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
-        words = np.zeros(bitmask_width(self.backend.vocabulary.vocab_size + 1), dtype=np.int32)
-        self._compute(words)
-        self.finish_row(words, bitmask.numpy()[row])
+        if self.can_move():
+            self._compute(bitmask, row)
+            self.finish_row(bitmask, row)
+        else:
+            self._write_end(bitmask, row)
 
-    def finish_row(self, words: npt.NDArray[np.int32], row: npt.NDArray[np.int32]) -> None:
-        """Copy llguidance's mask, int32 over the vocabulary and its end, to a row of the engine's table.
-
-        The end becomes the stop ids of this request.
-        """
+    def finish_row(self, bitmask: torch.Tensor, row: int) -> None:
+        """Make llguidance's mask of a row the engine's: numbers capped, and its end the stop ids of this request."""
         if self._must_try_again():
-            self._compute(words)
+            self._compute(bitmask, row)
             self._must_try_again()
-        row[:] = 0
         if self._error is not None:
+            bitmask[row] = 0
             return
-        width = min(len(row), self.backend.width)
-        row[:width] = words[:width]
-        clear_bits_inplace(row, (*self._stop_token_ids, self.backend.vocabulary.vocab_size))
-        if self._cap is not None:
-            self._cap.deny_inplace(self._number_states[-1], row)
-        if self.is_completed():
-            set_bits_inplace(row, tuple(self._stop_token_ids))
+        kept = self._cap.kept(self._number_states[-1]) if self._cap is not None else None
+        is_completed = self.raw.is_accepting()
+        # Where nothing leads on llguidance allows its end too.
+        if kept is None and not is_completed and not self._text_stop_ids and not self.raw.is_stopped():
+            return
+        words = bitmask.numpy()[row]
+        if kept is not None:
+            width = min(len(words), len(kept))
+            np.bitwise_and(words[:width], kept[:width], out=words[:width])
+        clear_bits_inplace(words, (*self._text_stop_ids, self.backend.end_token_id))
+        if is_completed:
+            set_bits_inplace(words, tuple(self._stop_token_ids))
 
     def forced_tokens(self) -> list[int]:
         if not self.can_move() or self.is_completed():
@@ -155,7 +191,7 @@ class LLGuidanceMatcher:
         return self._is_terminated
 
     def fork(self) -> Matcher:
-        twin = LLGuidanceMatcher(self._compiled, self.raw.deep_copy(), self._stop_token_ids)
+        twin = LLGuidanceMatcher(self.compiled, self.raw.deep_copy(), self._stop_token_ids, self.automaton)
         twin._owns_automaton = self._owns_automaton
         twin._token_ids = self._token_ids.copy()
         twin._step_lengths = self._step_lengths.copy()
@@ -186,7 +222,7 @@ class LLGuidanceMatcher:
             self._number_states.append(self._number_states[-1])
             self._is_terminated = True
             return True
-        if not 0 <= token_id < self.backend.vocabulary.vocab_size or not self.can_move():
+        if not 0 <= token_id < self.backend.vocabulary.vocab_size or token_id == self.backend.end_token_id or not self.can_move():
             return False
         return self._step([token_id], self.backend.vocabulary.token_bytes[token_id])
 
@@ -209,10 +245,24 @@ class LLGuidanceMatcher:
         self._number_states.append(state)
         return True
 
-    def _compute(self, words: npt.NDArray[np.int32]) -> None:
-        words[:] = 0
-        if self.can_move():
+    def _compute(self, bitmask: torch.Tensor, row: int) -> None:
+        """Let llguidance write its mask, straight into the row where that is as wide."""
+        num_words = self.backend.mask_words
+        if not self.can_move():
+            bitmask[row] = 0
+        elif bitmask.shape[1] == num_words and bitmask.stride(1) == 1:
+            self.raw.unsafe_compute_mask_ptr(bitmask.data_ptr() + 4 * row * bitmask.stride(0), 4 * num_words)
+        else:
+            words = np.empty(num_words, dtype=np.int32)
             self.raw.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            copy_row(words, bitmask, row)
+
+    def _write_end(self, bitmask: torch.Tensor, row: int) -> None:
+        """Fill the row of a matcher that takes no more text."""
+        words = bitmask.numpy()[row]
+        words[:] = 0
+        if self.is_completed():
+            set_bits_inplace(words, tuple(self._stop_token_ids))
 
     def _must_try_again(self) -> bool:
         """Look for an error of the last call; whether it was one of the shared automaton, so that the call is worth another try.
@@ -230,14 +280,23 @@ class LLGuidanceMatcher:
                 f"the constraint is too complex for llguidance: {reason}", hint="simplify the constraint, or use xgrammar"
             )
             return False
-        self._compiled.drop_shared()
+        self.compiled.drop_shared(self.automaton)
         self._make_anew()
         return self._error is None
 
     def _make_anew(self) -> None:
         """Come back to the tokens so far, with an automaton of its own."""
-        self.raw = self._compiled.own_raw()
+        self.raw = self.compiled.own_raw()
+        self.automaton = next(_AUTOMATA)
         self._owns_automaton = True
         self._error = None
         self.raw.try_consume_tokens(self._token_ids)
         self._must_try_again()
+
+
+def copy_row(words: npt.NDArray[np.int32], bitmask: torch.Tensor, row: int) -> None:
+    """Copy a mask of llguidance to a row of another width, without columns that are not the vocabulary's."""
+    target = bitmask.numpy()[row]
+    width = min(len(target), len(words))
+    target[:width] = words[:width]
+    target[width:] = 0

@@ -13,8 +13,6 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import xgrammar
 
@@ -166,7 +164,6 @@ class XGrammarBackend:
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows on all cores; see the protocol."""
-        table = bitmask.numpy()
         running: list[tuple[_XGrammarMatcher, int]] = []
         for matcher, row in zip(matchers, rows, strict=True):
             if isinstance(matcher, _XGrammarMatcher) and not matcher.is_terminated():
@@ -174,9 +171,11 @@ class XGrammarBackend:
             else:
                 matcher.fill_bitmask(bitmask, row)
         if running:
-            self._batch.batch_fill_next_token_bitmask([matcher.raw for matcher, _ in running], table, [row for _, row in running])
+            self._batch.batch_fill_next_token_bitmask(
+                [matcher.raw for matcher, _ in running], bitmask, [row for _, row in running]
+            )
         for matcher, row in running:
-            matcher.finish_row(table[row])
+            matcher.finish_row(bitmask, row)
 
 
 def _schema_ebnf(schema: Any, spec: GrammarSpec) -> str:
@@ -343,21 +342,20 @@ class _XGrammarMatcher:
             bitmask[row] = 0
             set_bits_inplace(bitmask.numpy()[row], self._stop_token_ids)
             return
-        self.raw.fill_next_token_bitmask(bitmask.numpy(), row)
-        self.finish_row(bitmask.numpy()[row])
+        self.raw.fill_next_token_bitmask(bitmask, row)
+        self.finish_row(bitmask, row)
 
-    def finish_row(self, row: npt.NDArray[np.int32]) -> None:
-        """Deny what xgrammar 0.2.9 sets and does not take: stop ids of the model that are not the request's, and padding columns.
-
-        Args:
-            row: int32 `(words,)`, changed in place.
-        """
-        clear_bits_inplace(row, self._foreign_stop_ids)
-        words, bits = divmod(self.backend.vocabulary.vocab_size, BITS_PER_WORD)
-        if bits:
-            row[words] &= (1 << bits) - 1
-            words += 1
-        row[words:] = 0
+    def finish_row(self, bitmask: torch.Tensor, row: int) -> None:
+        """Deny what xgrammar 0.2.9 sets and does not take: stop ids that are not the request's, and padding columns."""
+        num_words, num_bits = divmod(self.backend.vocabulary.vocab_size, BITS_PER_WORD)
+        if not self._foreign_stop_ids and not num_bits and bitmask.shape[1] == num_words:
+            return
+        words = bitmask.numpy()[row]
+        clear_bits_inplace(words, self._foreign_stop_ids)
+        if num_bits:
+            words[num_words] &= (1 << num_bits) - 1
+            num_words += 1
+        words[num_words:] = 0
 
     def forced_tokens(self) -> list[int]:
         if self.is_completed():
