@@ -160,6 +160,10 @@ class AsyncLLMEngine:
         """Tokens that prompt and answer together may have."""
         return self._engine.max_model_len
 
+    def spell_token(self, token_id: int) -> bytes:
+        """Give the bytes of a token, or its name; see `LLMEngine.spell_token`."""
+        return self._engine.spell_token(token_id)
+
     def render(
         self, messages: SequenceOf[Mapping[str, Any]], *, thinking: bool | None = None, **template_kwargs: Any
     ) -> list[int]:

@@ -117,6 +117,11 @@ class LLMEngine:
         """Tokens that prompt and answer together may have."""
         return self._loaded.max_model_len
 
+    def spell_token(self, token_id: int) -> bytes:
+        """Give the bytes of a token; for one that is no text its name, and nothing where it has none."""
+        data = self._vocabulary.token_bytes[token_id]
+        return data or self._vocabulary.names.get(token_id, "").encode()
+
     def totals(self) -> EngineTotals:
         """Give sums since the engine was made, and where it stands; cheap."""
         metrics = self._metrics

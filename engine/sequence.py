@@ -61,6 +61,7 @@ class RequestOutput:
         limits_hit: Limits that changed what the model would have written, in the order in which they did.
         matched_stop: The stop id or stop string that ended the answer.
         new_logprobs: One per id of `new_token_ids`, where the request asked for them.
+        answer_start: Index of the answer's first id in `token_ids`; None while there is none.
         so_far: Everything up to this step, for `token_ids`, `reasoning` and `content`.
     """
 
@@ -83,6 +84,7 @@ class RequestOutput:
     limits_hit: tuple[Limit, ...]
     matched_stop: int | str | None
     new_logprobs: list[TokenLogprobs]
+    answer_start: int | None
     so_far: SoFar = field(repr=False)
 
     @property
@@ -271,6 +273,7 @@ class Sequence:
             limits_hit=tuple(self.limits_hit),
             matched_stop=self.matched_stop if self.stop_reason == "stop" else None,
             new_logprobs=new_logprobs,
+            answer_start=self.gate.reasoning_end_index,
             so_far=SoFar(
                 self.token_ids,
                 len(self.token_ids),

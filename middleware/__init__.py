@@ -24,7 +24,7 @@ from .errors import (
     UpstreamUnavailableError,
 )
 from .events import ContentDelta, Event, FinalResult, PartialObject, ReasoningDelta, RetryStarted
-from .result import Result, Usage
+from .result import Result, TokenLogprob, Usage
 from .settings import GenerateOptions, GenerationSettings
 from .text_types import Choice, Grammar, Regex, StructuralTag
 
@@ -57,6 +57,7 @@ __all__ = [
     "Result",
     "RetryStarted",
     "StructuralTag",
+    "TokenLogprob",
     "UnknownModelError",
     "UnsupportedSchemaError",
     "UpstreamBusyError",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .attempt import Problem
-from .result import Result
+from .result import Result, TokenLogprob
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -24,9 +24,13 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """New piece of the raw text of the answer."""
+    """New piece of the raw text of the answer, and log-probabilities where they were asked for.
+
+    A token that ends inside a character brings its log-probability at once, and its text with the next one.
+    """
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

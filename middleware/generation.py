@@ -17,6 +17,7 @@ from .errors import (
     AnswerTruncatedError,
     GenerationError,
     InvalidAnswerError,
+    InvalidRequestError,
     NoFinalAnswerError,
     ReasoningTruncatedError,
     UpstreamError,
@@ -25,7 +26,7 @@ from .errors import (
 from .events import ContentDelta, Event, FinalResult, PartialObject, ReasoningDelta, RetryStarted
 from .output_types import OutputType
 from .reask import build_reask
-from .result import Result, Usage
+from .result import Result, TokenLogprob, Usage
 from .settings import GenerationSettings
 from .streaming import PartialParser
 from .upstreams.base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
@@ -49,6 +50,10 @@ class Generation(Generic[T]):
         *,
         timeout_s: float = 600.0,
     ) -> None:
+        if settings.stop and (output.schema is not None or output.text_type is not None):
+            raise InvalidRequestError(
+                "stop strings would cut an answer that is bound to a type", param="stop", hint="the type says where it ends"
+            )
         self._output = output
         self._messages = messages
         self._settings = settings
@@ -212,6 +217,7 @@ class Generation(Generic[T]):
             attempts=len(self._failed) + 1,
             checked_after=end.checked_after,
             notes=tuple(notes),
+            logprobs=tuple(self._attempt.logprobs),
             duration_s=time.monotonic() - self._started_s,
         )
 
@@ -236,6 +242,7 @@ class _AttemptText:
         self._pending = ""
         self._parser = PartialParser() if has_schema else None
         self._has_begun = not extracts_answer
+        self.logprobs: list[TokenLogprob] = []
         self.is_ended = False
         self.broke_schema = False
 
@@ -251,9 +258,10 @@ class _AttemptText:
         if delta.reasoning:
             self._reasoning.append(delta.reasoning)
             yield ReasoningDelta(delta.reasoning)
-        if delta.content:
+        if delta.content or delta.logprobs:
             self._content.append(delta.content)
-            yield ContentDelta(delta.content)
+            self.logprobs += delta.logprobs
+            yield ContentDelta(delta.content, delta.logprobs)
             yield from self._partial_event(self._feed(delta.content), is_wrapped)
 
     def end(self, *, is_wrapped: bool) -> Iterator[Event[Any]]:

@@ -42,6 +42,23 @@ class Usage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of the answer and how likely it was.
+
+    Attributes:
+        token: Its text; a token that ends inside a character has U+FFFD there.
+        logprob: Natural logarithm of its probability, -9999 for one that was impossible.
+        data: Its bytes; None if the upstream does not give them.
+        top: The likeliest tokens at its place, likeliest first, with nothing in their own `top`.
+    """
+
+    token: str
+    logprob: float
+    data: bytes | None = None
+    top: tuple[TokenLogprob, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[T_co]):
     """A validated answer.
@@ -58,6 +75,7 @@ class Result(Generic[T_co]):
         attempts: Tries used, 1 if the first answer was good.
         checked_after: JSON pointers of schema keywords that no mask enforced; they were checked on the finished answer.
         notes: What a careful reader should know, in sentences.
+        logprobs: One per token of the answer, where `logprobs` was asked for.
         duration_s: Seconds from the call to the result.
     """
 
@@ -71,4 +89,5 @@ class Result(Generic[T_co]):
     attempts: int = 1
     checked_after: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
     duration_s: float = 0.0

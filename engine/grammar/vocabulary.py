@@ -36,6 +36,11 @@ class Vocabulary:
     encode: Callable[[str], list[int]] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
+    def names(self) -> dict[int, str]:
+        """Names of the ids that are never text."""
+        return dict(self.special_tokens)
+
+    @cached_property
     def missing_bytes(self) -> frozenset[int]:
         """Bytes of texts that no token is by itself.
 

@@ -11,15 +11,16 @@ been validated: a client of the proxy never reads prose where it asked for an ob
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ..async_client import AsyncClient
 from ..errors import AnswerTruncatedError, GenerationError, InvalidAnswerError, Phase, ReasoningTruncatedError
 from ..events import ContentDelta, Event, FinalResult, ReasoningDelta, RetryStarted
-from ..result import Enforcement, FinishReason, Result, Usage
+from ..result import Enforcement, FinishReason, Result, TokenLogprob, Usage
+from .merge import merge
 from .wire import CompletionCall
 
 LOCAL_PREFIX = "local/"
@@ -44,6 +45,7 @@ class Outcome:
     attempts: int = 1
     checked_after: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     def report(self) -> dict[str, Any]:
         """Give what a client cannot read off the OpenAI fields; empty facts are left out."""
@@ -74,8 +76,28 @@ class ServedModel:
         """Whether our own engine runs it."""
         return self.model.startswith(LOCAL_PREFIX)
 
-    async def complete(self, call: CompletionCall, *, timeout_s: float) -> AsyncGenerator[Piece, None]:
+    async def complete_all(self, call: CompletionCall, *, timeout_s: float) -> AsyncGenerator[tuple[int, Piece], None]:
+        """Yield the pieces of all `n` completions as they come, each with the number of its completion.
+
+        Raises:
+            MiddlewareError: As `complete`; the first one ends all of them.
+        """
+        async with aclosing(merge([self.complete(call, index=index, timeout_s=timeout_s) for index in range(call.n)])) as pieces:
+            async for numbered in pieces:
+                yield numbered
+
+    def count_usage(self, outcomes: Sequence[Outcome]) -> Usage:
+        """Give the tokens of all completions; our engine reads their prompt once."""
+        usage = sum((outcome.usage for outcome in outcomes), start=Usage())
+        return replace(usage, prompt_tokens=outcomes[0].usage.prompt_tokens) if self.is_local else usage
+
+    async def complete(self, call: CompletionCall, *, timeout_s: float, index: int = 0) -> AsyncGenerator[Piece, None]:
         """Yield the pieces of one completion; the last is the `Outcome`.
+
+        Args:
+            call: The request.
+            timeout_s: Seconds for all of it.
+            index: Number of the completion; each has a seed of its own.
 
         Raises:
             MiddlewareError: Everything but a truncated generation, which is an `Outcome`.
@@ -83,7 +105,7 @@ class ServedModel:
         may_leave_early = call.is_streamed and (call.output_type is None or self.is_local)
         has_left = False
         try:
-            async with aclosing(self._events(call, timeout_s)) as events:
+            async with aclosing(self._events(call, timeout_s, index)) as events:
                 async for event in events:
                     match event:
                         case ReasoningDelta():
@@ -97,15 +119,17 @@ class ServedModel:
                         case FinalResult(result=result):
                             outcome = _finished(result, call)
                             if not has_left and outcome.content:
-                                yield ContentDelta(outcome.content)
+                                yield ContentDelta(outcome.content, outcome.logprobs)
                             yield outcome
         except (ReasoningTruncatedError, AnswerTruncatedError) as error:
             if not has_left and error.raw_content:
                 yield ContentDelta(error.raw_content)
             yield _truncated(error)
 
-    async def _events(self, call: CompletionCall, timeout_s: float) -> AsyncGenerator[Event[Any], None]:
+    async def _events(self, call: CompletionCall, timeout_s: float, index: int) -> AsyncGenerator[Event[Any], None]:
         options: dict[str, Any] = {**call.settings, "timeout_s": timeout_s}
+        if "seed" in options:
+            options["seed"] += index
         if self.is_local or call.reasoning_effort in (None, "none"):
             options["thinking"] = call.thinking
         else:
@@ -127,6 +151,7 @@ def _finished(result: Result[Any], call: CompletionCall) -> Outcome:
         attempts=result.attempts,
         checked_after=result.checked_after,
         notes=result.notes,
+        logprobs=result.logprobs,
     )
 
 

@@ -62,22 +62,22 @@ class ChatCompletions:
             raise ApiError(408, "the request body did not arrive in time", code="request_timeout") from None
 
     async def _respond_whole(self, model: ServedModel, call: CompletionCall, scope: Scope, send: Send) -> None:
-        writer = ReplyWriter(call.model, include_reasoning=call.include_reasoning)
+        writer = _writer(call)
         limit = self._limits.timeout_s
-        async with asyncio.timeout(limit), aclosing(model.complete(call, timeout_s=limit)) as pieces:
-            outcome = [piece async for piece in pieces if isinstance(piece, Outcome)][-1]
-        report = outcome.report()
+        async with asyncio.timeout(limit), aclosing(model.complete_all(call, timeout_s=limit)) as pieces:
+            by_index = {index: piece async for index, piece in pieces if isinstance(piece, Outcome)}
+        outcomes = [by_index[index] for index in range(call.n)]
+        report = outcomes[0].report()
         headers = {
             f"x-thinkgate-{name.replace('_', '-')}": str(report[name])
             for name in ("enforcement", "strategy", "attempts", "truncated_in")
             if name in report
         }
-        await JSONResponse(writer.completion(outcome), headers=headers)(scope, _never_receive, send)
+        await JSONResponse(writer.completion(outcomes, model.count_usage(outcomes)), headers=headers)(scope, _never_receive, send)
 
     async def _respond_streamed(self, model: ServedModel, call: CompletionCall, scope: Scope, send: Send) -> None:
-        writer = ReplyWriter(call.model, include_reasoning=call.include_reasoning, include_usage=call.include_usage)
         limit, keep_alive_s = self._limits.timeout_s, self._limits.keep_alive_s
-        async with FrameSource(_frames(model.complete(call, timeout_s=limit), writer), timeout_s=limit) as source:
+        async with FrameSource(_frames(model, call, limit), timeout_s=limit) as source:
             # An error that comes before the first token is still sent with its own status: the headers wait for that.
             first = await source.get(keep_alive_s)
             raw_headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
@@ -87,15 +87,32 @@ class ChatCompletions:
             )
 
 
-async def _frames(pieces: AsyncGenerator[Piece, None], writer: ReplyWriter) -> AsyncGenerator[Frame, None]:
-    has_begun = False
-    async with aclosing(pieces):
-        async for piece in pieces:
-            if not has_begun:
-                has_begun = True
-                yield writer.first_chunk()
-            for frame in _frames_of(piece, writer):
+def _writer(call: CompletionCall) -> ReplyWriter:
+    return ReplyWriter(
+        call.model,
+        include_reasoning=call.include_reasoning,
+        include_usage=call.include_usage,
+        include_logprobs=call.wants_logprobs,
+    )
+
+
+async def _frames(model: ServedModel, call: CompletionCall, timeout_s: float) -> AsyncGenerator[Frame, None]:
+    writer = _writer(call)
+    begun: set[int] = set()
+    outcomes: list[Outcome] = []
+    async with aclosing(model.complete_all(call, timeout_s=timeout_s)) as pieces:
+        async for index, piece in pieces:
+            if index not in begun:
+                begun.add(index)
+                yield writer.first_chunk(index)
+            if isinstance(piece, Outcome):
+                outcomes.append(piece)
+            frame = _frame_of(piece, writer, index)
+            if frame is not None:
                 yield frame
+    usage = writer.usage_chunk(model.count_usage(outcomes))
+    if usage is not None:
+        yield usage
 
 
 def find_model(models: Mapping[str, ServedModel], model_id: str) -> ServedModel:
@@ -113,15 +130,14 @@ def find_model(models: Mapping[str, ServedModel], model_id: str) -> ServedModel:
     return model
 
 
-def _frames_of(piece: Piece, writer: ReplyWriter) -> list[Frame]:
+def _frame_of(piece: Piece, writer: ReplyWriter, index: int) -> Frame | None:
     match piece:
         case ReasoningDelta(text=text):
-            frame = writer.reasoning_chunk(text)
-            return [frame] if frame is not None else []
-        case ContentDelta(text=text):
-            return [writer.content_chunk(text)]
+            return writer.reasoning_chunk(text, index)
+        case ContentDelta(text=text, logprobs=logprobs):
+            return writer.content_chunk(text, logprobs, index)
         case Outcome():
-            return writer.closing_chunks(piece)
+            return writer.closing_chunk(piece, index)
 
 
 async def _while_connected(work: Coroutine[None, None, None], receive: Receive) -> None:

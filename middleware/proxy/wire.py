@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..settings import MAX_LOGPROBS
 from ..text_types import Choice, Grammar, Regex, StructuralTag, TextType
 from .errors import ApiError, invalid_parameter
 
@@ -26,20 +27,12 @@ HARMLESS_FIELDS = frozenset(
 """Accepted and ignored: bookkeeping for a provider, without effect on the answer."""
 
 NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "modalities": (["text"],),
-    "n": (1,),
     "parallel_tool_calls": (True, False),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "stop": ([],),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "verbosity": ("medium",),
 }
 """Fields of the format that are not supported yet: accepted only with a value that asks for nothing (or null)."""
@@ -47,6 +40,8 @@ NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
 JSON_OBJECT_SCHEMA: dict[str, Any] = {"type": "object"}
 
 MAX_INT = 2**63 - 1
+MAX_N = 16
+"""Answers to one request; each is a request of its own to the model."""
 
 
 class _WireModel(BaseModel):
@@ -122,7 +117,17 @@ class _Body(_WireModel):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0, le=MAX_INT)
+    min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-MAX_INT - 1, le=MAX_INT)
+    n: int | None = Field(default=None, ge=1, le=MAX_N)
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0)
+    # Ids are the keys of an object, and so texts.
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
@@ -149,6 +154,7 @@ class CompletionCall:
         reasoning_effort: OpenAI's word for how much to think, where one was given; models without levels read it as on or off.
         settings: Generation settings that the caller gave; what is absent is left to the defaults of the client.
         include_reasoning: False hides the thinking from the reply; the model still thinks.
+        n: Answers that are wanted.
     """
 
     model: str
@@ -161,6 +167,12 @@ class CompletionCall:
     is_streamed: bool = False
     include_usage: bool = False
     include_reasoning: bool = True
+    n: int = 1
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the reply has log-probabilities."""
+        return "logprobs" in self.settings
 
     @property
     def output_type(self) -> dict[str, Any] | TextType | None:
@@ -185,6 +197,8 @@ def read_call(data: bytes) -> CompletionCall:
         _raise_worst_problem(error)
     if body.stream_options is not None and not body.stream:
         raise invalid_parameter("stream_options", "stream_options is only allowed with stream: true")
+    if body.top_logprobs and not body.logprobs:
+        raise invalid_parameter("top_logprobs", "top_logprobs is only allowed with logprobs: true")
     schema, text_type = _wanted_output(body)
     return CompletionCall(
         model=body.model,
@@ -197,6 +211,7 @@ def read_call(data: bytes) -> CompletionCall:
         is_streamed=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         include_reasoning=body.include_reasoning is not False,
+        n=body.n or 1,
     )
 
 
@@ -225,8 +240,7 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
         if name not in NEUTRAL_VALUES:
             raise ApiError(400, f"unknown request field {name[:100]!r}", param=name[:100], code="unknown_parameter")
         if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in NEUTRAL_VALUES[name]):
-            hint = "; send one request per answer" if name == "n" else ""
-            message = f"{name} is not supported with the value {json.dumps(value)[:60]}{hint}"
+            message = f"{name} is not supported with the value {json.dumps(value)[:60]}"
             raise ApiError(400, message, param=name, code="unsupported_parameter")
 
 
@@ -234,12 +248,12 @@ def _raise_worst_problem(error: ValidationError) -> NoReturn:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     # Of the branches of a union, the one that got furthest is the one that was meant.
     problem = max(problems, key=lambda found: len(found["loc"]))
-    param = _param_name([part for part in problem["loc"] if part not in _CONTENT_BRANCHES])
+    param = _param_name([part for part in problem["loc"] if part not in _UNION_BRANCHES])
     raise invalid_parameter(param, f"{param}: {problem['msg']}")
 
 
-_CONTENT_BRANCHES = frozenset({"str", "list[_TextPart]"})
-"""What pydantic puts into a location for a branch of the union `content`; no names of fields."""
+_UNION_BRANCHES = frozenset({"str", "list[_TextPart]", "list[str]"})
+"""What pydantic puts into a location for a branch of a union; no names of fields."""
 
 
 def _param_name(location: list[int | str]) -> str:
@@ -343,7 +357,22 @@ def _given_settings(body: _Body) -> dict[str, Any]:
         "temperature": body.temperature,
         "top_p": body.top_p,
         "top_k": body.top_k,
+        "min_p": body.min_p,
         "seed": body.seed,
+        # What asks for nothing is left out: clients send it by default, and some providers take none of it.
+        "stop": None if body.stop == [] else body.stop,
+        "presence_penalty": body.presence_penalty or None,
+        "frequency_penalty": body.frequency_penalty or None,
+        "repetition_penalty": None if body.repetition_penalty == 1 else body.repetition_penalty,
+        "logit_bias": _token_bias(body.logit_bias),
+        "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
         "max_reasoning_tokens": body.thinking_token_budget if body.max_reasoning_tokens is None else body.max_reasoning_tokens,
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _token_bias(bias: dict[str, float] | None) -> dict[int, float] | None:
+    for token_id in bias or ():
+        if not (token_id.isascii() and token_id.isdecimal()):
+            raise invalid_parameter("logit_bias", f"logit_bias: {token_id[:60]!r} is no token id")
+    return {int(token_id): value for token_id, value in bias.items()} if bias else None

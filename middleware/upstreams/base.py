@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..result import Enforcement, FinishReason, Usage
+from ..result import Enforcement, FinishReason, TokenLogprob, Usage
 from ..settings import GenerationSettings
 from ..text_types import TextType
 
@@ -50,10 +50,17 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamDelta:
-    """New text, already split into thinking and answer."""
+    """New text, already split into thinking and answer.
+
+    Attributes:
+        reasoning: Thinking.
+        content: Answer.
+        logprobs: Of tokens of the answer; their text may come with a later delta.
+    """
 
     reasoning: str = ""
     content: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
+from ..result import TokenLogprob
+
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
 _THINKING_TYPES = frozenset({"thinking", "reasoning", "reasoning_content"})
 
@@ -26,6 +28,17 @@ def read_delta(delta: Any) -> tuple[str, str]:
         if text := _join_text(get(delta, name)):
             return text, content
     return in_parts or _join_text(get(delta, "thinking_blocks")), content
+
+
+def read_logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
+    """Read OpenAI's `logprobs` of a choice; nothing where there are none."""
+    return tuple(map(_read_logprob, get(logprobs, "content") or ()))
+
+
+def _read_logprob(item: Any) -> TokenLogprob:
+    data = get(item, "bytes")
+    top = tuple(map(_read_logprob, get(item, "top_logprobs") or ()))
+    return TokenLogprob(str(get(item, "token")), float(get(item, "logprob")), None if data is None else bytes(data), top)
 
 
 def _read_content(content: Any) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
@@ -22,6 +22,7 @@ from ..settings import GenerationSettings
 from ..text_types import Choice, Grammar, Regex, StructuralTag
 from .base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
 from .local_errors import translate_engine_error
+from .local_logprobs import AnswerLogprobs
 
 if TYPE_CHECKING:
     from engine import AsyncLLMEngine, RequestOutput, RequestStream
@@ -51,10 +52,11 @@ class LocalUpstream:
     def stream(self, request: ChatRequest) -> Generator[UpstreamItem, None, None]:
         """See `Upstream.stream`. Waiting for the model to load has no deadline."""
         stream = self._submit(request)
+        reader = self._reader(request)
         with _Deadline(stream, request.settings.timeout_s) as deadline:
             try:
                 for output in stream:
-                    yield from _items(output, request, self._has_family)
+                    yield from _items(output, request, reader)
                     if output.finished:
                         return
             finally:
@@ -64,10 +66,11 @@ class LocalUpstream:
     async def astream(self, request: ChatRequest) -> AsyncGenerator[UpstreamItem, None]:
         """See `Upstream.astream`."""
         stream = await self._asubmit(request)
+        reader = self._reader(request)
         with _Deadline(stream, request.settings.timeout_s) as deadline:
             try:
                 async for output in stream:
-                    for item in _items(output, request, self._has_family):
+                    for item in _items(output, request, reader):
                         yield item
                     if output.finished:
                         return
@@ -96,9 +99,12 @@ class LocalUpstream:
         if engine is not None:
             engine.close()
 
-    @property
-    def _has_family(self) -> bool:
-        return self._engine is not None and self._engine.family is not None
+    def _reader(self, request: ChatRequest) -> _Reader:
+        engine = self._engine
+        if engine is None:
+            return _Reader(False, None)
+        wants_logprobs = request.settings.logprobs is not None
+        return _Reader(engine.family is not None, AnswerLogprobs(engine.spell_token) if wants_logprobs else None)
 
     def _loaded(self) -> AsyncLLMEngine:
         with self._lock:
@@ -178,9 +184,16 @@ def _grammar(request: ChatRequest) -> Any:
 def _sampling(settings: GenerationSettings) -> Any:
     from engine import SamplingParams
 
-    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "max_reasoning_tokens", "reserve")
-    given = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    given = {name: value for name in _SAMPLING if (value := getattr(settings, name)) is not None}
+    if settings.stop_texts:
+        given["stop"] = settings.stop_texts
     return SamplingParams(**given)
+
+
+_SAMPLING = (
+    "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "logit_bias", "logprobs", "max_reasoning_tokens", "reserve",
+)  # fmt: skip
 
 
 @contextmanager
@@ -275,15 +288,24 @@ class _Deadline:
         raise UpstreamUnavailableError("the engine ended the request early", retryable=True)
 
 
-def _items(output: RequestOutput, request: ChatRequest, has_family: bool) -> Iterator[UpstreamItem]:
-    if output.reasoning_delta or output.content_delta:
-        yield UpstreamDelta(output.reasoning_delta, output.content_delta)
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What is needed to read the outputs of a request."""
+
+    has_family: bool
+    logprobs: AnswerLogprobs | None
+
+
+def _items(output: RequestOutput, request: ChatRequest, reader: _Reader) -> Iterator[UpstreamItem]:
+    logprobs = reader.logprobs.feed(output) if reader.logprobs is not None else ()
+    if output.reasoning_delta or output.content_delta or logprobs:
+        yield UpstreamDelta(output.reasoning_delta, output.content_delta, logprobs)
     if output.error is not None:
         raise translate_engine_error(output.error) from output.error
     if output.stop_reason == "abort":
         raise UpstreamUnavailableError("the request was cancelled in the engine", retryable=True)
     if output.finished:
-        yield _end(output, request, has_family)
+        yield _end(output, request, reader.has_family)
 
 
 def _end(output: RequestOutput, request: ChatRequest, has_family: bool) -> UpstreamEnd:

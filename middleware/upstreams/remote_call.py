@@ -17,7 +17,7 @@ from ..errors import InvalidRequestError, UpstreamUnavailableError
 from ..result import FinishReason, Usage
 from ..settings import GenerationSettings
 from .base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem
-from .chunks import ChunkTap, get, read_delta
+from .chunks import ChunkTap, get, read_delta, read_logprobs
 from .content_splitter import ContentSplitter
 from .remote_errors import get_status, refuses_schema, translate_error
 from .schema_modes import CapabilityMemory, SchemaAsk, put_in_prompt, response_format
@@ -26,6 +26,10 @@ from .schema_modes import CapabilityMemory, SchemaAsk, put_in_prompt, response_f
 _RESERVED = frozenset(
     {"model", "messages", "stream", "stream_options", "response_format", "n", "base_url", "api_base", "api_key", "timeout"}
 )
+
+_SAMPLING = (
+    "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
+)  # fmt: skip
 
 ThinkingControl = Literal["template", "effort", "none"]
 BudgetControl = Literal["anthropic", "vllm", "none"]
@@ -126,6 +130,8 @@ class RemoteCall:
             delta = get(choice, "delta")
             self._has_tool_calls |= bool(get(delta, "tool_calls"))
             yield from _non_empty(self._splitter.feed(*read_delta(delta)))
+            if logprobs := read_logprobs(get(choice, "logprobs")):
+                yield UpstreamDelta(logprobs=logprobs)
 
     def end(self) -> Iterator[UpstreamItem]:
         """Say that the reply is over. Remembers which way of asking worked.
@@ -182,8 +188,14 @@ class RemoteCall:
             self._notes.append("on_unknown has no meaning for a remote model")
         if settings.reserve is not None:
             self._notes.append("a remote server keeps no tokens back for the answer; reserve was not sent")
-        names = ("max_tokens", "temperature", "top_p", "top_k", "seed")
-        return {name: getattr(settings, name) for name in names}
+        arguments = {name: getattr(settings, name) for name in _SAMPLING}
+        if settings.stop_texts:
+            arguments["stop"] = list(settings.stop_texts)
+        if settings.logit_bias is not None:
+            arguments["logit_bias"] = {str(token_id): value for token_id, value in settings.logit_bias.items()}
+        if settings.logprobs is not None:
+            arguments |= {"logprobs": True, "top_logprobs": settings.logprobs}
+        return arguments
 
     def _thinking(self, settings: GenerationSettings) -> dict[str, Any]:
         arguments: dict[str, Any] = {}

@@ -173,3 +173,35 @@ async def test_async_calls_share_one_engine_and_cancelling_one_leaves_the_others
     assert isinstance(results[2], asyncio.CancelledError)
     assert all(isinstance(result.output, Order) for result in results if not isinstance(result, BaseException))
     assert sum(isinstance(result, BaseException) for result in results) == 1
+
+
+def test_logprobs_spell_the_answer_and_nothing_else(client: Client) -> None:
+    result = client.generate(Order, SAMPLES[0].text, logprobs=3)
+    assert b"".join(item.data or b"" for item in result.logprobs).decode() == result.content
+    assert all(item.logprob <= 0 and len(item.top) == 3 for item in result.logprobs)
+    # Greedy: where the mask left the model its favourite, that was taken.
+    assert sum(item.top[0].token == item.token for item in result.logprobs) > len(result.logprobs) / 2
+    assert client.generate(Order, SAMPLES[0].text).logprobs == ()
+
+
+def test_stop_text_ends_a_free_answer(client: Client) -> None:
+    whole = client.generate(None, SAMPLES[0].text)
+    stop = whole.content[5:9]
+    cut = client.generate(None, SAMPLES[0].text, stop=[stop])
+    assert cut.content == whole.content[: whole.content.index(stop)]
+    assert cut.finish_reason == "stop"
+
+
+def test_bias_and_seeds_change_what_is_drawn(client: Client) -> None:
+    texts = {client.generate(None, SAMPLES[0].text, temperature=2.0, seed=seed, max_tokens=200).content for seed in (1, 1, 2)}
+    assert len(texts) == 2
+    options: dict[str, Any] = {"logprobs": 0, "max_reasoning_tokens": 3}
+    first = client.generate(Order, SAMPLES[0].text, **options)
+    assert client.generate(Order, SAMPLES[0].text, repetition_penalty=1.5, **options).output != first.output
+
+
+@pytest.mark.parametrize("options", [{"logit_bias": {10**9: 1}}, {"seed": -1}], ids=["logit_bias", "seed"])
+def test_option_that_the_engine_cannot_take_names_itself(client: Client, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        client.generate(Order, "x", **options)
+    assert caught.value.param == next(iter(options))

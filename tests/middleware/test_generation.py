@@ -23,8 +23,10 @@ from middleware import (
     PartialObject,
     ReasoningDelta,
     ReasoningTruncatedError,
+    Regex,
     Result,
     RetryStarted,
+    TokenLogprob,
     UpstreamBusyError,
     UpstreamError,
     UpstreamTimeoutError,
@@ -349,6 +351,21 @@ def test_time_runs_out_between_attempts(collect: Collect) -> None:
         ({"on_unknown": "maybe"}, "on_unknown"),
         ({"timeout_s": 0}, "timeout_s"),
         ({"timeout_s": float("inf")}, "timeout_s"),
+        ({"min_p": 2}, "min_p"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {-5: 1}}, "logit_bias"),
+        ({"logit_bias": {5: 101}}, "logit_bias"),
+        ({"logit_bias": [5]}, "logit_bias"),
+        ({"stop": ""}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": 5}, "stop"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"logprob": 5}, "logprob"),
         ({"max_token": 5}, "max_token"),
         ({"temprature": 5}, "temprature"),
     ],
@@ -363,6 +380,26 @@ def test_bad_options_are_refused_before_anything_is_sent(collect: Collect, optio
 
 def test_other_options_are_passed_on(collect: Collect) -> None:
     upstream = ScriptedUpstream([reply("", GOOD)])
-    collect(upstream, Color, seed=3, frequency_penalty=0.5)
+    collect(upstream, Color, seed=3, service_tier="flex")
     settings = upstream.requests[0].settings
-    assert (settings.seed, settings.extra, settings.max_tokens) == (3, {"frequency_penalty": 0.5}, None)
+    assert (settings.seed, settings.extra, settings.max_tokens) == (3, {"service_tier": "flex"}, None)
+
+
+@pytest.mark.parametrize("stop", ["x", ("x", "y")])
+def test_stop_texts_are_refused_where_a_type_binds_the_answer(collect: Collect, stop: Any) -> None:
+    upstream = ScriptedUpstream([])
+    for output_type in (Color, Regex("a+")):
+        with pytest.raises(InvalidRequestError) as caught:
+            collect(upstream, output_type, stop=stop)
+        assert caught.value.param == "stop"
+    assert upstream.requests == []
+
+
+def test_logprobs_of_the_last_attempt_are_the_results(collect: Collect) -> None:
+    def script(text: str, *logprobs: TokenLogprob) -> Reply:
+        return [UpstreamDelta("t", text, logprobs), UpstreamDelta(logprobs=logprobs), UpstreamEnd(is_reasoning_open=False)]
+
+    bad, good = TokenLogprob("no", -1.0), TokenLogprob("yes", -0.5)
+    events = collect(ScriptedUpstream([script("no", bad), script(GOOD, good)]), Color, logprobs=0)
+    assert result_of(events).logprobs == (good, good)
+    assert [event.logprobs for event in events if isinstance(event, ContentDelta)] == [(bad,), (bad,), (good,), (good,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import sys
 import threading
@@ -51,6 +52,9 @@ class Output:
     token_ids: list[int] = field(default_factory=lambda: [4, 5, 6, 7])
     unenforced: tuple[str, ...] = ("#/properties/a/multipleOf",)
     limits_hit: tuple[str, ...] = ()
+    new_logprobs: list[Any] = field(default_factory=list)
+    answer_start: int | None = 0
+    matched_stop: int | str | None = None
 
 
 class Stream:
@@ -112,6 +116,9 @@ class Engine:
         self.submitted.append({"prompt": prompt, "params": params, **options})
         self.streams.append(Stream(self.outputs))
         return self.streams[-1]
+
+    def spell_token(self, token_id: int) -> bytes:
+        return b"<%d>" % token_id
 
     def close(self) -> None:
         self.is_closed = True
@@ -350,8 +357,51 @@ async def test_local_cancellation_during_admission_cancels_what_was_admitted(eng
 
 def test_local_options_of_providers_are_refused(engine: type[Engine]) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        generate(frequency_penalty=0.5)
-    assert caught.value.param == "frequency_penalty"
+        generate(service_tier="flex")
+    assert caught.value.param == "service_tier"
+
+
+def test_sampling_options_reach_the_engine(engine: type[Engine]) -> None:
+    engine.outputs = [done(content_delta="{}", reasoning_delta="t")]
+    given: dict[str, Any] = {
+        "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "seed": 4, "presence_penalty": 0.5,
+        "frequency_penalty": -1, "repetition_penalty": 1.2, "logit_bias": {5: -100}, "max_reasoning_tokens": 2, "reserve": 3,
+    }  # fmt: skip
+    generate({}, **given)
+    assert engine.instances[0].submitted[0]["params"] == given
+
+
+@pytest.mark.parametrize("stop", ["END", ["END", "\n\n"]])
+def test_stop_texts_reach_the_engine_as_a_tuple(engine: type[Engine], stop: Any) -> None:
+    engine.outputs = [done(content_delta="a", reasoning_delta="t")]
+    generate(None, stop=stop)
+    assert engine.instances[0].submitted[0]["params"] == {"stop": (stop,) if isinstance(stop, str) else tuple(stop)}
+
+
+def test_logprobs_are_those_of_the_answer_without_its_stop_id(engine: type[Engine]) -> None:
+    """Ids of a start marker that broke off turn out to be the answer's, a step late."""
+    one = [(((i, -float(i)), ((i, -float(i)), (9, -math.inf)))) for i in range(5)]
+    engine.outputs = [
+        Output(new_logprobs=one[:1], answer_start=None),
+        Output(content_delta="ab", new_logprobs=one[1:2], answer_start=0),
+        Output(new_logprobs=one[2:3], answer_start=0),
+        done(content_delta="cd", new_logprobs=one[3:5], answer_start=0, matched_stop=4),
+    ]
+    result = generate(None, logprobs=2)
+    assert [(item.token, item.logprob, item.data) for item in result.logprobs] == [
+        ("<0>", -0.0, b"<0>"), ("<1>", -1.0, b"<1>"), ("<2>", -2.0, b"<2>"), ("<3>", -3.0, b"<3>"),
+    ]  # fmt: skip
+    assert [(item.token, item.logprob) for item in result.logprobs[1].top] == [("<1>", -1.0), ("<9>", -9999.0)]
+    assert engine.instances[0].submitted[0]["params"] == {"logprobs": 2}
+
+
+def test_logprobs_of_thinking_are_left_out(engine: type[Engine]) -> None:
+    one = [((i, -1.0), ()) for i in range(4)]
+    engine.outputs = [
+        Output(reasoning_delta="t", new_logprobs=one[:2], answer_start=None),
+        done(content_delta="a", new_logprobs=one[2:], answer_start=3),
+    ]
+    assert [item.token for item in generate(None, logprobs=0).logprobs] == ["<3>"]
 
 
 def test_unknown_engine_option_is_refused(engine: type[Engine]) -> None:

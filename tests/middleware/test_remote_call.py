@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from middleware import InvalidRequestError, UpstreamError, UpstreamUnavailableError
+from middleware import InvalidRequestError, TokenLogprob, UpstreamError, UpstreamUnavailableError
 from middleware.settings import GenerationSettings
 from middleware.upstreams.base import ChatRequest, UpstreamDelta, UpstreamEnd
 from middleware.upstreams.chunks import read_delta
@@ -276,7 +276,15 @@ def test_tool_calls_are_noted_and_second_choices_left_out() -> None:
         ({"max_reasoning_tokens": 9, "budget_control": "vllm"}, {"extra_body": {"thinking_token_budget": 9}}),
         ({"max_reasoning_tokens": 2000, "budget_control": "anthropic"}, {"thinking": {"type": "enabled", "budget_tokens": 2000}}),
         ({"max_tokens": 5, "seed": 1, "top_k": 2}, {"max_tokens": 5, "seed": 1, "top_k": 2}),
-        ({"extra": {"frequency_penalty": 1}}, {"frequency_penalty": 1}),
+        ({"extra": {"service_tier": "flex"}}, {"service_tier": "flex"}),
+        ({"frequency_penalty": 1, "presence_penalty": -1.5}, {"frequency_penalty": 1, "presence_penalty": -1.5}),
+        ({"min_p": 0.1, "repetition_penalty": 1.1}, {"min_p": 0.1, "repetition_penalty": 1.1}),
+        ({"stop": "END"}, {"stop": ["END"]}),
+        ({"stop": ("a", "b")}, {"stop": ["a", "b"]}),
+        ({"logit_bias": {7: -100}}, {"logit_bias": {"7": -100}}),
+        ({"logprobs": 0}, {"logprobs": True, "top_logprobs": 0}),
+        ({"logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
+        ({}, {"logprobs": None, "stop": None, "logit_bias": None, "min_p": None}),
     ],
 )
 def test_options_are_sent_in_the_providers_words(settings: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -317,3 +325,15 @@ def test_response_format_is_strict_where_the_schema_allows() -> None:
     assert loose["json_schema"]["name"] == "My_Answer"
     assert (strict["json_schema"]["strict"], strict["json_schema"]["schema"]["required"]) == (True, ["a"])
     assert optional == {"type": "object", "title": "My Answer", "properties": {"a": {"type": "integer"}}}
+
+
+def test_logprobs_of_chunks_are_read() -> None:
+    call = make_call(logprobs=1)
+    content = [
+        {"token": "é", "logprob": -0.5, "bytes": [195, 169], "top_logprobs": [{"token": "e", "logprob": -1, "bytes": None}]}
+    ]
+    choice = {"index": 0, "delta": {"content": "é"}, "logprobs": {"content": content}, "finish_reason": None}
+    deltas = list(call.receive({"choices": [choice]}))
+    expected = TokenLogprob("é", -0.5, "é".encode(), (TokenLogprob("e", -1.0),))
+    assert [item for delta in deltas for item in delta.logprobs] == [expected]
+    assert list(call.receive({"choices": [{**choice, "delta": {}, "logprobs": {"content": None}}]})) == []

@@ -12,9 +12,10 @@ import httpx2
 import openai
 import pytest
 
-from middleware import UpstreamBusyError, UpstreamError, UpstreamTimeoutError
+from middleware import TokenLogprob, UpstreamBusyError, UpstreamError, UpstreamTimeoutError, UpstreamUnavailableError, Usage
 from middleware.proxy import Limits
 from middleware.testing import reply
+from middleware.upstreams.base import UpstreamDelta, UpstreamEnd
 
 from .serving import EndlessUpstream, Running, running, scripted, served
 
@@ -152,7 +153,7 @@ def test_server_e16_a_billion_choices_are_refused() -> None:
     with running(model) as server, _openai(server) as client:
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model=MODEL, messages=MESSAGES, n=10**9)
-    assert (caught.value.param, caught.value.code) == ("n", "unsupported_parameter")
+    assert (caught.value.param, caught.value.code) == ("n", "invalid_value")
     assert upstream.requests == []
 
 
@@ -332,3 +333,90 @@ def test_server_never_logs_prompts_not_even_when_something_breaks(caplog: pytest
     assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
     assert "RuntimeError" in caplog.text
     assert "hunter2" not in caplog.text + response.text
+
+
+LOGPROBS = (
+    TokenLogprob("he", -0.5, b"he", (TokenLogprob("he", -0.5, b"he"), TokenLogprob("\ufffd", -9999.0, b"\xe2"))),
+    TokenLogprob("llo", -0.25, b"llo"),
+)
+
+
+def with_logprobs() -> list[Any]:
+    end = UpstreamEnd(usage=Usage(10, 3, 1), is_reasoning_open=False)
+    return [UpstreamDelta("t", "he", LOGPROBS[:1]), UpstreamDelta("", "llo", LOGPROBS[1:]), end]
+
+
+def test_server_gives_log_probabilities_as_openai_does() -> None:
+    upstream, model = scripted(with_logprobs(), with_logprobs())
+    with running(model) as server, _openai(server) as client:
+        whole = client.chat.completions.create(model=MODEL, messages=MESSAGES, logprobs=True, top_logprobs=2)
+        chunks = list(client.chat.completions.create(model=MODEL, messages=MESSAGES, logprobs=True, top_logprobs=2, stream=True))
+    assert [request.settings.logprobs for request in upstream.requests] == [2, 2]
+    assert whole.choices[0].logprobs is not None
+    streamed = [item for chunk in chunks if chunk.choices[0].logprobs for item in chunk.choices[0].logprobs.content or ()]
+    for items in (whole.choices[0].logprobs.content, streamed):
+        assert items is not None
+        read = [(item.token, item.logprob, item.bytes) for item in items]
+        assert read == [("he", -0.5, [104, 101]), ("llo", -0.25, [108, 108, 111])]
+        top = [(item.token, item.logprob, item.bytes) for item in items[0].top_logprobs]
+        assert top == [("he", -0.5, [104, 101]), ("\ufffd", -9999.0, [226])]
+
+
+def test_server_without_log_probabilities_says_none() -> None:
+    _, model = scripted(reply("", "hello"))
+    with running(model) as server:
+        assert _post(server).json()["choices"][0]["logprobs"] is None
+
+
+def test_server_gives_n_answers_with_seeds_of_their_own() -> None:
+    upstream, model = scripted(*[reply("t", f"answer {number}") for number in range(3)])
+    with running(model) as server, _openai(server) as client:
+        completion = client.chat.completions.create(model=MODEL, messages=MESSAGES, n=3, seed=7)
+    assert sorted(choice.message.content or "" for choice in completion.choices) == ["answer 0", "answer 1", "answer 2"]
+    assert [choice.index for choice in completion.choices] == [0, 1, 2]
+    assert sorted(request.settings.seed or 0 for request in upstream.requests) == [7, 8, 9]
+    assert completion.usage is not None
+    # Our engine reads the prompt of all of them once.
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (10, 9)
+
+
+def test_server_counts_the_prompt_of_every_request_to_a_remote_model() -> None:
+    _, model = scripted(reply("", "a"), reply("", "b"), model="openai/x")
+    with running(model) as server:
+        usage = _post(server, model="openai/x", n=2).json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (20, 2)
+
+
+def test_server_streams_n_answers_side_by_side() -> None:
+    _, model = scripted(*[reply("thinking", f'{{"a": {number}}}') for number in range(2)])
+    with running(model) as server, _openai(server) as client:
+        options: Any = {"stream": True, "stream_options": {"include_usage": True}, "n": 2, "response_format": FORMAT}
+        chunks = list(client.chat.completions.create(model=MODEL, messages=MESSAGES, **options))
+    texts = dict.fromkeys(range(2), "")
+    ends = {}
+    for chunk in chunks[:-1]:
+        [choice] = chunk.choices
+        texts[choice.index] += choice.delta.content or ""
+        if choice.finish_reason:
+            ends[choice.index] = choice.finish_reason
+    assert sorted(json.loads(text)["a"] for text in texts.values()) == [0, 1]
+    assert ends == {0: "stop", 1: "stop"}
+    assert chunks[-1].usage is not None
+    assert chunks[-1].choices == []
+
+
+def test_server_ends_all_answers_with_the_first_error() -> None:
+    upstream, model = scripted([UpstreamUnavailableError("gone")], reply("t", "fine"))
+    with running(model) as server:
+        response = _post(server, n=2)
+        assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_unavailable")
+        # And the next request is served.
+        upstream._replies.append(reply("", "again"))
+        assert _post(server).json()["choices"][0]["message"]["content"] == "again"
+
+
+def test_server_refuses_stop_texts_beside_a_schema() -> None:
+    _, model = scripted()
+    with running(model) as server:
+        error = _post(server, stop=["}"], response_format=FORMAT).json()["error"]
+    assert (error["param"], error["code"]) == ("stop", "invalid_value")

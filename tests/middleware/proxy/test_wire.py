@@ -98,14 +98,52 @@ def test_read_call_takes_unsupported_fields_that_ask_for_nothing(name: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        ({"stop": "END"}, {"stop": "END"}),
+        ({"stop": ["a", "b"]}, {"stop": ["a", "b"]}),
+        ({"stop": []}, {}),
+        ({"presence_penalty": -0.5, "frequency_penalty": 1}, {"presence_penalty": -0.5, "frequency_penalty": 1}),
+        ({"presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1}, {}),
+        ({"repetition_penalty": 1.1, "min_p": 0.05, "top_k": 4}, {"repetition_penalty": 1.1, "min_p": 0.05, "top_k": 4}),
+        ({"logit_bias": {"50": -100, "7": 1.5}}, {"logit_bias": {50: -100, 7: 1.5}}),
+        ({"logit_bias": {}}, {}),
+        ({"logprobs": True}, {"logprobs": 0}),
+        ({"logprobs": True, "top_logprobs": 5}, {"logprobs": 5}),
+        ({"logprobs": False, "top_logprobs": 0}, {}),
+        ({"seed": 3, "n": 1}, {"seed": 3}),
+    ],
+)
+def test_read_call_reads_sampling_options(fields: dict[str, Any], settings: dict[str, Any]) -> None:
+    call = _read(**fields)
+    assert call.settings == settings
+    assert call.wants_logprobs == ("logprobs" in settings)
+
+
+def test_read_call_reads_the_number_of_answers() -> None:
+    assert (_read(n=3).n, _read(n=None).n, _read().n) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        pytest.param({"n": 10**9}, "n", "unsupported_parameter", id="E16-n-is-a-billion"),
-        pytest.param({"n": 2}, "n", "unsupported_parameter", id="n-2"),
-        pytest.param({"n": True}, "n", "unsupported_parameter", id="n-true"),
-        pytest.param({"stop": ["x"]}, "stop", "unsupported_parameter", id="stop"),
+        pytest.param({"n": 10**9}, "n", "invalid_value", id="E16-n-is-a-billion"),
+        pytest.param({"n": 0}, "n", "invalid_value", id="n-0"),
+        pytest.param({"n": True}, "n", "invalid_value", id="n-true"),
+        pytest.param({"stop": 3}, "stop", "invalid_value", id="stop-number"),
+        pytest.param({"stop": [3]}, "stop[0]", "invalid_value", id="stop-numbers"),
+        pytest.param({"presence_penalty": 2.5}, "presence_penalty", "invalid_value", id="presence"),
+        pytest.param({"frequency_penalty": "1"}, "frequency_penalty", "invalid_value", id="frequency"),
+        pytest.param({"repetition_penalty": 0}, "repetition_penalty", "invalid_value", id="repetition"),
+        pytest.param({"min_p": 1.5}, "min_p", "invalid_value", id="min-p"),
+        pytest.param({"logit_bias": {"a": 1}}, "logit_bias", "invalid_value", id="bias-name"),
+        pytest.param({"logit_bias": {"-1": 1}}, "logit_bias", "invalid_value", id="bias-negative"),
+        pytest.param({"logit_bias": [1]}, "logit_bias", "invalid_value", id="bias-list"),
+        pytest.param({"logit_bias": {"5": "x"}}, "logit_bias.5", "invalid_value", id="bias-text"),
+        pytest.param({"top_logprobs": 2}, "top_logprobs", "invalid_value", id="top-without-logprobs"),
+        pytest.param({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value", id="top-21"),
+        pytest.param({"logprobs": 1}, "logprobs", "invalid_value", id="logprobs-number"),
         pytest.param({"tools": [{}]}, "tools", "unsupported_parameter", id="tools"),
-        pytest.param({"logprobs": True}, "logprobs", "unsupported_parameter", id="logprobs"),
         pytest.param({"best_of": 2}, "best_of", "unknown_parameter", id="unknown-field"),
         pytest.param({"model": 3}, "model", "invalid_value", id="model-type"),
         pytest.param({"messages": []}, "messages", "invalid_value", id="no-messages"),
