@@ -18,7 +18,7 @@ from .sources import ebnf_text, lark_text
 from .spec import GrammarSpec
 
 Status = Literal["masked", "checked", "refused"]
-MAX_REMEMBERED = 64
+MAX_REMEMBERED = 16
 
 
 @dataclass(frozen=True, slots=True)

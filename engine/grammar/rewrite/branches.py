@@ -5,7 +5,7 @@ Otherwise the alternatives say less, and name the keyword.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -149,7 +149,7 @@ def _have_own_tags(expander: Expander, parts: Sequence[Alternatives]) -> bool:
     if not live or any(one.kinds != {"object"} for part in live for one in part):
         return False
     for name in live[0][0].required:
-        seen: set[str] = set()
+        seen: set[Hashable] = set()
         for part in live:
             values = _tags_of(expander, part, name)
             if values is None or values & seen:
@@ -160,8 +160,8 @@ def _have_own_tags(expander: Expander, parts: Sequence[Alternatives]) -> bool:
     return False
 
 
-def _tags_of(expander: Expander, part: Alternatives, name: str) -> set[str] | None:
-    values: set[str] = set()
+def _tags_of(expander: Expander, part: Alternatives, name: str) -> set[Hashable] | None:
+    values: set[Hashable] = set()
     for one in part:
         found = tag_values(expander, one, name)
         if found is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .children import declared_names, is_closed, item_conjunction, matches, prefix_length, property_conjunction
@@ -38,7 +37,9 @@ def _settle(expander: Expander, one: Facets, pointer: str) -> tuple[str, str] | 
             reason = found
     if one.values is not None:
         excluded = set(map(key_of, one.excluded))
-        one.values = tuple(value for value in one.values if key_of(value) not in excluded and _follows(expander, one, value))
+        one.values = tuple(
+            value for value in one.values if (not excluded or key_of(value) not in excluded) and _follows(expander, one, value)
+        )
         one.excluded = ()
         one.kinds = frozenset(map(kind_of, one.values))
         if not one.values:
@@ -194,17 +195,16 @@ _ADMIT: dict[str, Any] = {
 }
 
 
-def tag_values(expander: Expander, one: Facets, name: str) -> set[str] | None:
-    """Give the values that the required property `name` may have, as JSON text; None if they are not listed."""
+def tag_values(expander: Expander, one: Facets, name: str) -> set[Hashable] | None:
+    """Give the values that the required property `name` may have, as `key_of` tells them apart; None if they are not listed."""
     if name not in one.required or one.kinds != {"object"}:
         return None
-    found: set[str] = set()
+    found: set[Hashable] = set()
     conjunction = property_conjunction(one, name)
     if not conjunction or len(expander._in_progress) > MAX_DEPTH:
         return None
     for alternative in expander.expand(conjunction):
-        values = alternative.values
-        if values is None or any(kind_of(value) in ("number", "array", "object") for value in values):
+        if alternative.values is None:
             return None
-        found.update(json.dumps(value) for value in values)
+        found.update(map(key_of, alternative.values))
     return found

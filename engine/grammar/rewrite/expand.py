@@ -20,12 +20,15 @@ from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, Node, Sch
 MAX_ALTERNATIVES = 256
 """Alternatives of one place."""
 MAX_WORK = 20_000
-"""Subschemas applied for one schema; afterwards choices are only taken in where nothing stands beside them."""
+"""Subschemas taken into alternatives for one schema; afterwards choices are only taken in where nothing stands beside them."""
+MAX_OVERWORK = 10_000
+"""As many more are taken in without their choices; then all that is left is for the check afterwards."""
 MAX_CHAIN = 150
 """References and choices that lead from one to the next at one place."""
 FAR = 10**9
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 BRANCHING = ("anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas")
+_COMPOSING = frozenset((*REFERENCES, *BRANCHING, "allOf"))
 Alternatives = list[Facets]
 
 
@@ -108,18 +111,24 @@ class Expander:
             return alternatives if node.always else self.fail(node.pointer, "no value can satisfy `false`")
         if node in self._entered:
             raise InvalidGrammarError("this reference leads back to itself: no value ends it", pointer=node.pointer)
+        if not self.tracking and node.keywords.keys() & _COMPOSING and all(node in one.applied for one in alternatives):
+            return alternatives
+        if self._work > MAX_WORK + MAX_OVERWORK:
+            return [one.with_check(*map(node.where, asserted_words(node))) for one in alternatives]
         if len(self._entered) > MAX_CHAIN:
             raise InvalidGrammarError(
                 f"more than {MAX_CHAIN} references or choices lead to one another here", pointer=node.pointer
             )
-        self._work += 1
+        self._work += max(1, len(alternatives))
         self._entered.append(node)
         try:
             if "unevaluatedProperties" in node.keywords or "unevaluatedItems" in node.keywords:
-                return [found for one in alternatives for found in self._apply_tracking(node, one)]
-            return self._apply_keywords(node, alternatives)
+                found = [other for one in alternatives for other in self._apply_tracking(node, one)]
+            else:
+                found = self._apply_keywords(node, alternatives)
         finally:
             self._entered.pop()
+        return [one.with_applied(node) for one in found] if node.keywords.keys() & _COMPOSING else found
 
     def _apply_tracking(self, node: Node, one: Facets) -> Alternatives:
         self.tracking += 1
@@ -153,22 +162,26 @@ class Expander:
 
 
 def flatten(conjunction: Conjunction) -> Conjunction:
-    """Drop what says nothing, follow what is only a reference, and unpack what is only `allOf`."""
+    """Drop what says nothing, follow what is only a reference, unpack what is only `allOf`, and each of them once."""
     flat: dict[Node, None] = {}
-    stack = list(reversed(conjunction))
-    seen: set[Node] = set()
+    stack = [(node, False) for node in reversed(conjunction)]
+    entered: dict[Node, bool] = {}
     while stack:
-        node = stack.pop()
-        if node.always is True:
-            continue
-        words = asserted_words(node)
-        if node.always is None and words in (["$ref"], ["allOf"]) and node not in seen:
-            seen.add(node)
-            parts = node.keywords[words[0]]
-            stack.extend(reversed(parts) if words == ["allOf"] else [parts])
+        node, is_left = stack.pop()
+        if is_left:
+            entered[node] = False
         elif node.always is False:
             return (node,)
-        elif words:
+        elif node.always is None and node not in entered:
+            words = asserted_words(node)
+            if words in (["$ref"], ["allOf"]):
+                entered[node] = True
+                parts = node.keywords[words[0]]
+                stack.append((node, True))
+                stack.extend((part, False) for part in (reversed(parts) if words == ["allOf"] else [parts]))
+            elif words:
+                flat[node] = None
+        elif entered.get(node):  # it leads back to itself, which is said when it is applied
             flat[node] = None
     return tuple(flat)
 

@@ -74,6 +74,7 @@ class Facets:
         checks: Pointers of keywords that this alternative says less than: they must be checked on the finished value.
         origins: Per keyword the pointers where it was written, to be named when a backend cannot mask it.
         link: The alternative is this conjunction, and nothing else.
+        applied: Subschemas made of others that are in it already: taking one in again would change nothing.
     """
 
     kinds: frozenset[str] = ANY_KIND
@@ -103,6 +104,7 @@ class Facets:
     checks: frozenset[str] = frozenset()
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     link: Conjunction | None = None
+    applied: frozenset[Node] = frozenset()
 
     def copy(self) -> Facets:
         """Give a copy to change."""
@@ -115,6 +117,12 @@ class Facets:
         """Give a copy that says less than the keywords at `pointers`."""
         changed = self.copy()
         changed.checks = self.checks.union(pointers)
+        return changed
+
+    def with_applied(self, node: Node) -> Facets:
+        """Give a copy that knows that a subschema is in it."""
+        changed = self.copy()
+        changed.applied = self.applied | {node}
         return changed
 
     def note(self, keyword: str, pointer: str) -> None:
@@ -218,7 +226,7 @@ def key_of(value: Any) -> Hashable:
     """Give what is equal for JSON values that are the same, and for no others: 1 is 1.0, and neither is True."""
     kind = kind_of(value)
     if kind == "number":
-        return to_fraction(value)
+        return value if isinstance(value, int) else to_fraction(value)  # equal ones have one hash, too
     if kind == "array":
         return ("array", tuple(map(key_of, value)))
     if kind == "object":

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from .backends import BACKENDS, Rewriting, rewrite
+from .backends import Rewriting, rewrite
 from .program import Program
 
-MAX_REMEMBERED = 64
+MAX_PROGRAMS = 4
+"""A large schema is some hundred thousand objects, which every pass of the garbage collector walks through."""
+MAX_REWRITINGS = 16
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
+@lru_cache(maxsize=MAX_PROGRAMS)
 def program_of(source: str) -> Program:
     """Read a schema from its JSON text.
 
@@ -22,7 +24,7 @@ def program_of(source: str) -> Program:
     return Program(json.loads(source))
 
 
-@lru_cache(maxsize=MAX_REMEMBERED * len(BACKENDS))
+@lru_cache(maxsize=MAX_REWRITINGS)
 def rewriting_of(source: str, backend: str) -> Rewriting:
     """Rewrite a schema from its JSON text for a backend; raises as `program_of` does."""
     return rewrite(program_of(source), backend=backend)
