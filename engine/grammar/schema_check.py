@@ -30,6 +30,9 @@ _SCHEMA_MAP_KEYS = ("properties", "patternProperties", "$defs", "definitions", "
 
 MAX_DATA_DEPTH = 200
 """Nesting of anything in a schema, constants included."""
+MAX_SUBSCHEMAS = 30_000
+MAX_VALUES = 500_000
+"""Values in a schema, constants included. What is written down once and used twice, as objects in Python can be, counts twice."""
 
 
 class Place(NamedTuple):
@@ -89,7 +92,9 @@ def check_form(schema: Any) -> None:
     if not isinstance(schema, (dict, bool)):
         raise InvalidGrammarError(f"a JSON schema is an object, not {type(schema).__name__}", pointer="#")
     _check_data(schema)
-    for place in walk_schemas(schema):
+    for number, place in enumerate(walk_schemas(schema)):
+        if number > MAX_SUBSCHEMAS:
+            raise InvalidGrammarError(f"the schema has more than {MAX_SUBSCHEMAS} subschemas", pointer=place.pointer)
         if not isinstance(place.schema, (Mapping, bool)) and not _UNREAD.search(place.pointer):
             raise InvalidGrammarError(
                 f"a schema must be an object or a boolean, not {type(place.schema).__name__}", pointer=place.pointer
@@ -140,8 +145,12 @@ def check_satisfiable(source: str) -> None:
 def _check_data(schema: Any) -> None:
     """Refuse what is not JSON, and what is nested too deeply for any reader that recurses."""
     stack = [(schema, "#", 0)]
+    num_values = 0
     while stack:
         value, pointer, depth = stack.pop()
+        num_values += 1
+        if num_values > MAX_VALUES:
+            raise InvalidGrammarError(f"the schema has more than {MAX_VALUES} values", pointer=pointer)
         if depth > MAX_DATA_DEPTH:
             raise InvalidGrammarError(f"the schema is nested deeper than {MAX_DATA_DEPTH} levels", pointer=pointer)
         if isinstance(value, Mapping):

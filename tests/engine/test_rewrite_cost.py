@@ -11,9 +11,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from engine import GrammarSpec
+from engine import GrammarSpec, InvalidGrammarError
 from engine.grammar import CompileSettings, GrammarManager
 from engine.grammar.rewrite import Program, memo, rewrite
+from engine.grammar.rewrite.expand import MAX_OVERWORK, MAX_WORK
 from engine.grammar.rewrite.facets import Facets
 from tests.engine.grammar_backends import make_backend
 
@@ -99,3 +100,57 @@ def test_only_backends_that_may_be_used_are_rewritten_for(
     manager.check(spec)
     manager.close()
     assert sorted(asked) == backends
+
+
+def doubled(depth: int, **more: Any) -> dict[str, Any]:
+    """Every definition holds the next one twice."""
+    definitions: dict[str, Any] = {
+        f"d{number}": {"allOf": [{"$ref": f"#/$defs/d{number + 1}"}, {"$ref": f"#/$defs/d{number + 1}"}], **more}
+        for number in range(depth)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{depth}": {"type": "string", "maxLength": 3}}}
+
+
+@pytest.mark.parametrize("more", [{}, {"minLength": 2}], ids=["bare", "beside-a-rule"])
+def test_what_is_said_twice_is_taken_in_once(more: dict[str, Any]) -> None:
+    program = Program(doubled(60, **more))
+    assert program.expander._work < 300
+    assert rewrite(program, backend="llguidance").schema == {"type": "string", **more, "maxLength": 3}
+
+
+def test_rule_that_was_applied_outside_still_counts_as_evaluated_inside() -> None:
+    schema = {
+        "$defs": {"named": {"allOf": [{"properties": {"a": {"type": "string"}}}]}},
+        "allOf": [{"$ref": "#/$defs/named"}, {"$ref": "#/$defs/named", "unevaluatedProperties": False}],
+        "type": "object",
+    }
+    is_valid = jsonschema_rs.validator_for(rewrite(Program(schema), backend="llguidance").schema).is_valid
+    assert is_valid({"a": "x"})
+    assert not is_valid({"a": 1})
+    assert not is_valid({"b": 1})
+
+
+def test_choices_beyond_the_budget_are_left_to_the_check() -> None:
+    pairs = [[{"properties": {name: {"type": "string"}}, "required": [name]} for name in (f"a{i}", f"b{i}")] for i in range(40)]
+    program = Program({"type": "object", "allOf": [{"anyOf": pair} for pair in pairs]})
+    assert program.expander._work < 2 * (MAX_WORK + MAX_OVERWORK)
+    rewriting = rewrite(program, backend="llguidance")
+    assert "#/allOf/39/anyOf" in rewriting.checked
+    assert jsonschema_rs.validator_for(rewriting.schema).is_valid({name: "x" for name in (f"a{i}" for i in range(40))})
+
+
+def test_branches_with_numbers_for_tags_are_told_apart_without_comparing_them() -> None:
+    branches = [{"properties": {"kind": {"const": number}}, "required": ["kind"], "type": "object"} for number in range(300)]
+    program = Program({"oneOf": branches})
+    assert program.expander._work < 1000  # not 300 times 300
+    assert rewrite(program, backend="llguidance").checked == {}
+    equal = Program({"oneOf": [branches[1], {**branches[1], "properties": {"kind": {"const": 1.0}}}]})
+    assert equal.find_impossible() is not None  # 1.0 is 1, so each value is in both
+
+
+def test_schema_that_is_large_when_it_is_written_down_is_refused_by_counting() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(60):
+        schema = {"anyOf": [schema, schema]}
+    with pytest.raises(InvalidGrammarError, match="more than 500000 values"):
+        GrammarSpec.from_json_schema(schema)
