@@ -136,7 +136,7 @@ def test_choices_beyond_the_budget_are_left_to_the_check() -> None:
     assert program.expander._work < 2 * (MAX_WORK + MAX_OVERWORK)
     rewriting = rewrite(program, backend="llguidance")
     assert "#/allOf/39/anyOf" in rewriting.checked
-    assert jsonschema_rs.validator_for(rewriting.schema).is_valid({name: "x" for name in (f"a{i}" for i in range(40))})
+    assert jsonschema_rs.validator_for(rewriting.schema).is_valid(dict.fromkeys((f"a{i}" for i in range(40)), "x"))
 
 
 def test_branches_with_numbers_for_tags_are_told_apart_without_comparing_them() -> None:
