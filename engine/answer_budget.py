@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,9 @@ Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_
 
 FindClosing = Callable[[Matcher, int], list[int] | None]
 """Gives the shortest way it knows from a matcher's state to a whole value, of at most so many tokens, or None."""
+
+EndingsBehind = Callable[[list[int], int], Iterable[list[int]]]
+"""Gives guesses for the ending behind a token, out of an ending from in front of it, the likeliest first."""
 
 ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
@@ -74,14 +77,26 @@ class ClosingGuard:
     With a vocabulary that lacks tokens for some bytes it looks at every token from the first one on: the grammar can be led
     where no token leads out, into a string that cannot be closed for one.
 
+    A search is dear, so the known ending is kept as long as it can be: a token that is its first one leaves the rest of it, and
+    behind another one the guesses of `endings_behind` are tried, which the grammar does at once.
+
     Args:
         find_closing: Finds a shortest ending.
         stop_token_id: What ends the answer after the value.
+        endings_behind: Guesses what is left of a known ending.
         looks_always: Whether the vocabulary is such a one.
     """
 
-    def __init__(self, find_closing: FindClosing, stop_token_id: int, *, looks_always: bool = False) -> None:
+    def __init__(
+        self,
+        find_closing: FindClosing,
+        stop_token_id: int,
+        *,
+        endings_behind: EndingsBehind = lambda ending, _: [ending],
+        looks_always: bool = False,
+    ) -> None:
         self._find_closing = find_closing
+        self._endings_behind = endings_behind
         self._stop_token_id = stop_token_id
         self._looks_always = looks_always
         # The ending from where the matcher stands, when it was looked for; the answer can be ended by it.
@@ -121,15 +136,17 @@ class ClosingGuard:
 
     def _ending_after(self, matcher: Matcher, token_id: int, limit: int) -> list[int] | None:
         """Give an ending of at most `limit` tokens from behind the token, if one is known or found."""
+        known = self._ending or []
+        if known and token_id == known[0] and len(known) - 1 <= limit:
+            return known[1:]
         after = matcher.fork()
         if not after.accept_tokens([token_id]):
             return None
-        # Most tokens (text in a string, say) leave the known ending as it is, and trying it costs next to nothing.
-        known = self._ending or []
-        if len(known) <= limit and after.accept_tokens(known):
-            if after.is_completed():
-                return known
-            after.rollback(len(known))
+        for guess in self._endings_behind(known, token_id):
+            if len(guess) <= limit and after.accept_tokens(guess):
+                if after.is_completed():
+                    return guess
+                after.rollback(len(guess))
         return self._find_closing(after, limit) if limit >= 0 else None
 
     def _look(self, matcher: Matcher, num_left: int) -> None:

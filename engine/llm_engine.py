@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
@@ -23,11 +24,12 @@ from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequ
 from .grammar import GrammarManager, GrammarSpec, Matcher
 from .grammar.backends.registry import load_backend
 from .grammar.bitmask import BitmaskPool
-from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens
+from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind
 from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import pick_block_size, pick_token_budget, plan_num_blocks
 from .logit_rules import LogitRules
+from .mask import fill_masks
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
 from .model_loader import load_model
 from .model_runner import ModelRunner
@@ -243,7 +245,12 @@ class LLMEngine:
         )
         if grammar is not None:
             has_gaps = bool(self._vocabulary.missing_bytes)
-            sequence.guard = ClosingGuard(self._find_closing, min(self._loaded.stop_token_ids or stop_ids), looks_always=has_gaps)
+            sequence.guard = ClosingGuard(
+                self._find_closing,
+                min(self._loaded.stop_token_ids or stop_ids),
+                endings_behind=partial(endings_behind, self._vocabulary),
+                looks_always=has_gaps,
+            )
         if self.config.max_draft_tokens:
             sequence.drafter = Drafter(prompt_ids)
         self._sequences[request_id] = sequence
@@ -257,22 +264,28 @@ class LLMEngine:
             that computes pieces of prompts only.
         """
         clock = StepClock()
-        self._run_ahead()
-        step = self._scheduler.schedule()
+        with clock.part("schedule"):
+            self._run_ahead()
+            step = self._scheduler.schedule()
         outputs = [self._retire(sequence) for sequence in step.failed]
         if not step.chunks:
             return outputs
         sampled = step.sampled
+        windows = [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled]
         try:
-            with clock.forward(), torch_threads(self.config.num_threads):
-                logits = self._runner.run(step.chunks)
-            with clock.select(), torch_threads(self.config.num_threads):
-                windows = [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled]
-                chosen = choose_tokens(logits, windows, pool=self._bitmasks)
+            with torch_threads(self.config.num_threads):
+                with clock.part("forward"):
+                    logits = self._runner.run(step.chunks)
+                # Without a look at the logits: on CUDA the model is still computing them.
+                with clock.part("fill"), clock.part("mask_wait"):
+                    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda, pool=self._bitmasks)
+                with clock.part("select"):
+                    chosen = choose_tokens(logits, windows, masks, clock)
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
             logger.exception("a step failed")
             return outputs + [self._fail(sequence, error) for sequence in step.batch]
-        advanced = [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
+        with clock.part("advance"):
+            advanced = [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
         self._note_step(clock, step, chosen, advanced)
         return outputs + advanced
 
@@ -443,8 +456,13 @@ class LLMEngine:
         self._metrics.note_step(
             StepStats(
                 step_s=clock.elapsed_s(),
-                forward_s=clock.forward_s,
-                select_s=clock.select_s,
+                schedule_s=clock.seconds("schedule"),
+                forward_s=clock.seconds("forward"),
+                fill_s=clock.seconds("fill"),
+                mask_wait_s=clock.seconds("mask_wait"),
+                select_s=clock.seconds("select"),
+                apply_s=clock.seconds("apply"),
+                advance_s=clock.seconds("advance"),
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
                 num_scheduled_tokens=sum(chunk.num_query_tokens for chunk in step.chunks),

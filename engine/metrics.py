@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from .answer_budget import Limit
 
@@ -19,8 +20,13 @@ class StepStats:
 
     Attributes:
         step_s: Seconds of the whole step.
-        forward_s: Seconds of these in the model.
-        select_s: Seconds in rules, masks and draws.
+        schedule_s: Seconds of these in choosing what to compute, drafts among it.
+        forward_s: Seconds in the model. On CUDA the time to launch it: the device works on while the masks are filled.
+        fill_s: Seconds that filling the masks took.
+        mask_wait_s: Seconds of these in which nothing else went on.
+        select_s: Seconds in rules, masks and draws, the waiting for masks not counted.
+        apply_s: Seconds of these in putting the masks on the logits.
+        advance_s: Seconds in committing tokens: to gates, to grammars, to the texts.
         num_running: Sequences in the batch.
         num_waiting: Sequences that wait for a grammar, a slot or blocks.
         num_scheduled_tokens: Tokens computed, drafts among them.
@@ -30,8 +36,13 @@ class StepStats:
     """
 
     step_s: float
+    schedule_s: float
     forward_s: float
+    fill_s: float
+    mask_wait_s: float
     select_s: float
+    apply_s: float
+    advance_s: float
     num_running: int
     num_waiting: int
     num_scheduled_tokens: int
@@ -89,27 +100,32 @@ Observer = Callable[[StepStats | RequestStats], None]
 """Called on the engine's thread, so it should be quick; what it raises is logged and changes nothing."""
 
 
+Part = Literal["schedule", "forward", "fill", "mask_wait", "select", "apply", "advance"]
+
+
 class StepClock:
     """Times the parts of one step."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self.forward_s = 0.0
-        self.select_s = 0.0
+        self._seconds: dict[Part, float] = {}
 
     @contextlib.contextmanager
-    def forward(self) -> Iterator[None]:
-        """Time the model. On CUDA this is the time to launch it: the device works on while the masks are filled."""
+    def part(self, name: Part) -> Iterator[None]:
+        """Time a part."""
         started = time.perf_counter()
-        yield
-        self.forward_s = time.perf_counter() - started
+        try:
+            yield
+        finally:
+            self.add(name, time.perf_counter() - started)
 
-    @contextlib.contextmanager
-    def select(self) -> Iterator[None]:
-        """Time rules, masks and draws."""
-        started = time.perf_counter()
-        yield
-        self.select_s = time.perf_counter() - started
+    def add(self, name: Part, seconds: float) -> None:
+        """Count seconds that were measured elsewhere."""
+        self._seconds[name] = self.seconds(name) + seconds
+
+    def seconds(self, name: Part) -> float:
+        """Give the seconds of a part so far."""
+        return self._seconds.get(name, 0.0)
 
     def elapsed_s(self) -> float:
         """Give the seconds since the step began."""

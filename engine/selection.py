@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import torch
 
 from .errors import EngineError, EngineStepError
-from .grammar.bitmask import BitmaskPool
 from .logprobs import TokenLogprobs, token_logprobs
-from .mask import StepMasks, Window, fill_masks, mask_logits
+from .mask import StepMasks, Window, mask_logits
+from .metrics import StepClock
 from .sampler import RowDraw, sample
 from .sequence import Sequence
 
@@ -41,19 +41,20 @@ class Chosen:
     error: EngineError | None = None
 
 
-def choose_tokens(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], *, pool: BitmaskPool | None = None) -> list[Chosen]:
+def choose_tokens(
+    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock | None = None
+) -> list[Chosen]:
     """Choose the tokens of a step.
 
     Args:
         logits: float32 `(sum of num_rows, vocab_size)`, one window after the other; changed in place.
         windows: One per sequence.
-        pool: Where the mask's table is taken from; None makes a new one.
+        masks: Filled for `windows`.
+        clock: Takes the time of applying them.
     """
-    # First of all, and without a look at the logits: on CUDA the model is still computing them.
-    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda, pool=pool)
     first_rows = masks.first_rows
     raw = _keep_raw(logits, windows, first_rows)
-    errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, first_rows, masks)
+    errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, masks, clock or StepClock())
     # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
     logits[~(logits.amax(dim=-1) > -torch.inf)] = 0.0
     draws = [
@@ -108,9 +109,10 @@ def _logprobs(
 
 
 def _apply_rules_and_masks(
-    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int], masks: StepMasks
+    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock
 ) -> dict[str, EngineError]:
     """Apply each request's own rules, then the grammars, which win: bans that leave nothing do not count."""
+    first_rows = masks.first_rows
     without_bans: dict[int, dict[int, torch.Tensor]] = {}
     for position, (window, first_row) in enumerate(zip(windows, first_rows, strict=True)):
         sequence = window.sequence
@@ -120,7 +122,8 @@ def _apply_rules_and_masks(
             free = sequence.rules.apply(logits[first_row + offset], sequence.token_ids, window.draft_token_ids[:offset])
             if free is not None:
                 without_bans.setdefault(position, {})[offset] = free
-    masks.apply(logits)
+    with clock.part("apply"):
+        masks.apply(logits)
     errors = masks.failed
     for position, free_rows in without_bans.items():
         window, first_row = windows[position], first_rows[position]

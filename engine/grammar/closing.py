@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ MAX_STATES = 400
 MAX_STATES_OFTEN = 100
 """The same where every token is looked at, since the vocabulary has gaps."""
 MOST_IMPROVING_STATES = 60
+MOST_SUFFIXES = 12
+"""Tokens that may be left out at the head of a known ending."""
 LONGEST_WAY, MOST_STATES, MOST_ROUNDABOUT_STATES = 2000, 2000, 600
 """Bounds of the search for any value at all."""
 _FEW = 48
@@ -54,6 +57,29 @@ def closing_tokens(
         return search.run(max_states, num_improving=0 if is_quick else MOST_IMPROVING_STATES)
     finally:
         search.go_to(())
+
+
+def endings_behind(vocabulary: Vocabulary, ending: list[int], token_id: int) -> Iterator[list[int]]:
+    """Guess the ending behind a token, out of one from in front of it; the grammar has not seen the guesses.
+
+    Text in a string leaves the ending as it is. A token that spells its head, cut otherwise, leaves the rest of the text. And
+    where a value was chosen other than the ending's, what comes after the value is the same.
+    """
+    yield ending
+    token_bytes = vocabulary.token_bytes
+    data = token_bytes[token_id]
+    text = b""
+    for index, own in enumerate(ending):
+        text += token_bytes[own]
+        if len(text) < len(data):
+            continue
+        if data and text.startswith(data) and token_bytes[own]:
+            rest = vocabulary.index.spell(text[len(data) :])
+            if rest is not None:
+                yield rest + ending[index + 1 :]
+        break
+    for start in range(1, min(len(ending), MOST_SUFFIXES) + 1):
+        yield ending[start:]
 
 
 def check_way_out(matcher: Matcher, vocabulary: Vocabulary) -> None:
@@ -206,8 +232,9 @@ class _Rows:
         """Give the legal ids if they are few, else more than `_FEW` of them."""
         words = np.flatnonzero(row)[: _FEW + 1]
         bits = np.unpackbits(row[words].view(np.uint8).reshape(len(words), 4), axis=1, bitorder="little")
-        rows, columns = np.nonzero(bits)
-        return [int(words[word]) * 32 + int(column) for word, column in zip(rows, columns, strict=True)][: _FEW + 1]
+        rows, columns = (places[: _FEW + 1] for places in np.nonzero(bits))
+        legal: list[int] = (words[rows] * 32 + columns).tolist()
+        return legal
 
     def cost_of(self, token_id: int) -> float:
         """Give the cost of an id among few."""
@@ -215,25 +242,17 @@ class _Rows:
 
     def groups(self, row: npt.NDArray[np.int32]) -> Iterator[tuple[int, float]]:
         """Give legal ids that stand for all, where the text is free."""
-        ids = self._kinds.ids
-        legal = ids[((row[ids >> 5] >> (ids & 31)) & 1).astype(bool)].tolist()
-        # Inside of a string brackets and commas close nothing; a quote does.
-        is_text = any(get_bit(row, token_id) for token_id in self._kinds.letters)
-        taken: dict[float, int] = {}
-        for token_id in legal:
-            cost = self._kinds.cost[token_id]
-            if (
-                is_text
-                and cost in (_CLOSE, _GO_ON, _OPEN, _WHOLE)
-                and not self._closes_text(self._vocabulary.token_bytes[token_id])
-            ):
-                continue
-            taken[cost] = taken.get(cost, 0) + 1
-            if taken[cost] <= _MOST_OF_A_KIND.get(cost, 1):
-                yield token_id, cost
-
-    def _closes_text(self, data: bytes) -> bool:
-        return data.startswith(b'"') or (b'"' in data and ord('"') in self._vocabulary.missing_bytes)
+        kinds = self._kinds
+        is_legal = ((row[kinds.ids >> 5] >> (kinds.ids & 31)) & 1).astype(bool)
+        if any(get_bit(row, token_id) for token_id in kinds.letters):
+            # Inside of a string brackets and commas close nothing; a quote does.
+            is_legal &= kinds.is_of_use_in_text
+        legal = np.flatnonzero(is_legal)
+        for cost, start, stop in kinds.spans:
+            first = int(np.searchsorted(legal, start))
+            for index in legal[first : first + _MOST_OF_A_KIND.get(cost, 1)].tolist():
+                if index < stop:
+                    yield int(kinds.ids[index]), cost
 
 
 _CLOSE, _GO_ON, _WHOLE, _DIGIT, _RUN, _OPEN, _LETTER = 0.1, 0.3, 0.31, 0.5, 0.45, 0.8, 0.6
@@ -246,9 +265,16 @@ _WHOLE_VALUES = frozenset((b"[]", b"{}", b'""', b"null", b"true", b"false", b"0"
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """Ids worth trying, the best first, what each costs, and ids of letters that begin no JSON value."""
+    """Ids worth trying, the best first, what each costs, and ids of letters that begin no JSON value.
+
+    Attributes:
+        spans: Per cost where its ids are in `ids`.
+        is_of_use_in_text: Per id of `ids` whether it can bring a string nearer to its end.
+    """
 
     ids: npt.NDArray[np.int64]
+    spans: tuple[tuple[float, int, int], ...]
+    is_of_use_in_text: npt.NDArray[np.bool_]
     cost: dict[int, float]
     letters: tuple[int, ...]
 
@@ -274,11 +300,20 @@ def _find_kinds(vocabulary: Vocabulary) -> _Kinds:
             found.append((cost, -len(data), token_id))
     found.sort()
     letters = (vocabulary.index.find(letter) for letter in (b"z", b"K", b"x", b"Q"))
+    costs = [cost for cost, _, _ in found]
+    is_of_use_in_text = [cost not in _SIGNS or _closes_text(vocabulary, token_id) for cost, _, token_id in found]
     return _Kinds(
         np.array([token_id for _, _, token_id in found], dtype=np.int64),
+        tuple((cost, bisect_left(costs, cost), bisect_right(costs, cost)) for cost in sorted(set(costs))),
+        np.array(is_of_use_in_text, dtype=bool),
         {token_id: cost for cost, _, token_id in found},
         tuple(token_id for token_id in letters if token_id is not None),
     )
+
+
+def _closes_text(vocabulary: Vocabulary, token_id: int) -> bool:
+    data = vocabulary.token_bytes[token_id]
+    return data.startswith(b'"') or (b'"' in data and ord('"') in vocabulary.missing_bytes)
 
 
 def _cost_of_text(data: bytes) -> float | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from .bitmask import get_bit, new_bitmask
+from .bitmask import new_bitmask
 from .matcher import Matcher
 from .vocabulary import Vocabulary
 
@@ -53,18 +55,18 @@ def _without_open_end(matcher: Matcher, token_ids: list[int], vocabulary: Vocabu
     for position in range(len(token_ids) - 1, -1, -1):
         suffix = vocabulary.token_bytes[token_ids[position]] + suffix
         longer = vocabulary.index.longer_than(suffix)
-        if not suffix or not longer:
+        if not suffix or not len(longer):
             break
         if _allows_any(matcher, token_ids[:position], longer, vocabulary.vocab_size):
             kept = position
     return token_ids[:kept]
 
 
-def _allows_any(matcher: Matcher, prefix: list[int], candidates: list[int], vocab_size: int) -> bool:
+def _allows_any(matcher: Matcher, prefix: list[int], candidates: npt.NDArray[np.int64], vocab_size: int) -> bool:
     bitmask: torch.Tensor = new_bitmask(1, vocab_size)
     if not matcher.accept_tokens(prefix):
         return False
     matcher.fill_bitmask(bitmask, 0)
     matcher.rollback(len(prefix))
     row = bitmask.numpy()[0]
-    return any(get_bit(row, token_id) for token_id in candidates)
+    return bool(((row[candidates >> 5] >> (candidates & 31)) & 1).any())

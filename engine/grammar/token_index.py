@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 
 class TokenIndex:
     """Tokens of one vocabulary sorted by their bytes; ids that are no text are not in it.
@@ -20,17 +23,18 @@ class TokenIndex:
             if data:
                 self._ids.setdefault(data, token_id)
         self._sorted = sorted(self._ids)
+        self._sorted_ids = np.array([self._ids[data] for data in self._sorted], dtype=np.int64)
         self._longest = max(map(len, self._sorted), default=0)
 
     def find(self, data: bytes) -> int | None:
         """Give the id of the token that is exactly `data`, or None."""
         return self._ids.get(data)
 
-    def longer_than(self, data: bytes) -> list[int]:
-        """Give the ids of tokens that begin with `data` and go on."""
+    def longer_than(self, data: bytes) -> npt.NDArray[np.int64]:
+        """Give the ids of tokens that begin with `data` and go on, int64 `(count,)`: a view, not to be changed."""
         first = bisect_right(self._sorted, data)
         last = bisect_left(self._sorted, _after_all_with_prefix(data)) if data else len(self._sorted)
-        return [self._ids[token] for token in self._sorted[first:last]]
+        return self._sorted_ids[first:last]
 
     def spell(self, data: bytes) -> list[int] | None:
         """Write `data` in as long tokens as possible from the left; None if the vocabulary cannot write it."""

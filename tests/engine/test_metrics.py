@@ -23,7 +23,13 @@ def test_records_add_up_to_what_came_out(tiny_model: Path) -> None:
     requests = [record for record in records if isinstance(record, RequestStats)]
     num_tokens = sum(len(output.token_ids) for output in outputs)
     assert sum(step.num_new_tokens for step in steps) == num_tokens == sum(request.num_tokens for request in requests)
-    assert all(0 < step.forward_s + step.select_s <= step.step_s for step in steps)
+    for step in steps:
+        parts = (step.schedule_s, step.forward_s, step.mask_wait_s, step.select_s, step.advance_s)
+        assert min(parts) >= 0
+        assert 0 < sum(parts) <= step.step_s
+        assert 0 <= step.apply_s <= step.select_s
+        assert step.mask_wait_s <= step.fill_s + step.step_s
+    assert max(step.fill_s for step in steps) > 0 < max(step.apply_s for step in steps)
     assert {step.num_running for step in steps} <= {0, 1, 2}
     # Prompts and all tokens but the last ones are computed once, and the drafts that did not hold.
     wasted = sum(step.num_draft_tokens - step.num_accepted_draft_tokens for step in steps)

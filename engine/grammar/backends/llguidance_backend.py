@@ -27,6 +27,7 @@ from ..number_cap import NumberTokens, limits_for
 from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
+from .lanes import Lanes
 from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher, copy_row
 from .llguidance_place import find_place
 from .llguidance_source import lark_source
@@ -36,8 +37,6 @@ MAX_LEXER_STATES = 60_000
 MAX_SOURCE_LENGTH = 2_000_000
 """A longer text of small rules could nest deeper than any stack."""
 MAX_BUILT = 8
-PARALLEL_FROM_S = 150e-6
-"""Work of a batch from which on waking other threads pays."""
 _TEXT = r'[^"\\\x00-\x1F\x7F]'
 # Tokens that such an expression matches are decided at once where a string may go on so far. llguidance's own has 10 and 30 only,
 # so that the last characters of a string with a length bound are walked token by token.
@@ -69,6 +68,7 @@ class LLGuidanceBackend:
         self._lock = Lock()
         self.num_threads = num_threads or max(1, os.cpu_count() or 1)
         self._executor = llguidance.LLExecutor(self.num_threads)
+        self._lanes = Lanes()
 
     def check(self, spec: GrammarSpec) -> None:
         """Build the grammar, and keep it a while for `compile`; one that might take long is looked at without building.
@@ -118,43 +118,37 @@ class LLGuidanceBackend:
         raise GrammarCompileError("llguidance cannot load a compiled grammar")
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
-        """Fill rows, on all cores where that pays; see the protocol."""
-        running = [
-            (matcher, row)
-            for matcher, row in zip(matchers, rows, strict=True)
-            if isinstance(matcher, LLGuidanceMatcher) and matcher.can_move()
-        ]
-        expected_s = sum(matcher.compiled.row_s for matcher, _ in running)
-        automata = {matcher.automaton for matcher, _ in running}
-        if expected_s >= PARALLEL_FROM_S and len(automata) > 1 and self.num_threads > 1:
-            self._fill_on_all_cores(running, bitmask, num_lanes=min(len(automata), self.num_threads))
-            done = {row for _, row in running}
+        """Fill rows, on all cores where that is faster; see the protocol."""
+        own = [matcher for matcher in matchers if isinstance(matcher, LLGuidanceMatcher)]
+        costs = [matcher.compiled.cost for matcher in own]
+        is_shared = self.num_threads > 1 and self._lanes.is_shared(costs) and len({matcher.automaton for matcher in own}) > 1
+        started = time.perf_counter()
+        if is_shared:
+            self._fill_on_all_cores(list(zip(own, rows, strict=True)), bitmask)
         else:
-            done = set()
-        started = time.perf_counter()
-        for matcher, row in zip(matchers, rows, strict=True):
-            if row not in done:
+            for matcher, row in zip(matchers, rows, strict=True):
                 matcher.fill_bitmask(bitmask, row)
-        if running and not done:
-            _note_cost(running, time.perf_counter() - started)
+        if own:
+            self._lanes.note(costs, time.perf_counter() - started, is_shared=is_shared)
 
-    def _fill_on_all_cores(self, running: list[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor, *, num_lanes: int) -> None:
+    def _fill_on_all_cores(self, jobs: list[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor) -> None:
         """Let the executor compute rows; it splits the list in the middle, and copies of one automaton wait for each other."""
-        running = sorted(running, key=lambda pair: pair[0].automaton)
-        started = time.perf_counter()
+        running = [(matcher, row) for matcher, row in jobs if matcher.can_move()]
+        running.sort(key=lambda pair: pair[0].automaton)
         if bitmask.is_contiguous() and bitmask.shape[1] == self.mask_words:
-            jobs = [(matcher.raw, row) for matcher, row in running]
-            self._executor.unsafe_compute_mask_ptr(jobs, bitmask.data_ptr(), self.mask_words * 4, len(bitmask))
-            for matcher, row in running:
-                matcher.finish_row(bitmask, row)
+            places = [(matcher.raw, row) for matcher, row in running]
+            self._executor.unsafe_compute_mask_ptr(places, bitmask.data_ptr(), self.mask_words * 4, len(bitmask))
         else:
             table = np.empty((len(running), self.mask_words), dtype=np.int32)
-            jobs = [(matcher.raw, index) for index, (matcher, _) in enumerate(running)]
-            self._executor.unsafe_compute_mask_ptr(jobs, table.ctypes.data, self.mask_words * 4, len(running))
-            for index, (matcher, row) in enumerate(running):
-                copy_row(table[index], bitmask, row)
-                matcher.finish_row(bitmask, row)
-        _note_cost(running, num_lanes * (time.perf_counter() - started))
+            places = [(matcher.raw, index) for index, (matcher, _) in enumerate(running)]
+            self._executor.unsafe_compute_mask_ptr(places, table.ctypes.data, self.mask_words * 4, len(running))
+            for words, (_, row) in zip(table, running, strict=True):
+                copy_row(words, bitmask, row)
+        for matcher, row in running:
+            matcher.finish_row(bitmask, row)
+        for matcher, row in jobs:
+            if not matcher.can_move():
+                matcher.fill_bitmask(bitmask, row)
 
     def new_raw(self, source: str) -> llguidance.LLMatcher:
         """Make llguidance's own matcher, with an automaton of its own; errors are in it."""
@@ -203,12 +197,6 @@ class LLGuidanceBackend:
             llguidance.LLMatcher.grammar_from_lark("start: %json " + json.dumps(schema)), self._tokenizer, limits=self.limits
         )
         return _reason(error) if error and not error.startswith("WARNING") else ""
-
-
-def _note_cost(running: list[tuple[LLGuidanceMatcher, int]], seconds: float) -> None:
-    """Let the grammars remember what a row of theirs takes, as a moving mean."""
-    for compiled in {matcher.compiled for matcher, _ in running}:
-        compiled.row_s += 0.1 * (seconds / len(running) - compiled.row_s)
 
 
 class _Tokens(llguidance.TokenizerWrapper):

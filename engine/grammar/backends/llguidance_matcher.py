@@ -23,6 +23,7 @@ from ..bitmask import clear_bits_inplace, set_bits_inplace
 from ..forced import spell_forced
 from ..matcher import Matcher
 from ..number_cap import START, NumberCap, State
+from .lanes import RowCost
 
 if TYPE_CHECKING:
     from .llguidance_backend import LLGuidanceBackend
@@ -43,7 +44,7 @@ class LLGuidanceCompiled:
     automata as the backend has threads, and new sequences go to each in turn.
 
     Attributes:
-        row_s: Seconds that a row takes lately.
+        cost: What a row takes.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LLGuidanceCompiled:
         self.backend = backend
         self.cap = cap
         self._build_s = build_s
-        self.row_s = 0.0
+        self.cost = RowCost()
         self._source = source
         self._pristine: list[tuple[int, llguidance.LLMatcher]] = [(next(_AUTOMATA), raw)]
         self._matchers: weakref.WeakSet[LLGuidanceMatcher] = weakref.WeakSet()
@@ -209,33 +210,55 @@ class LLGuidanceMatcher:
 
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
-        for count, token_id in enumerate(token_ids):
-            if not self._accept(token_id):
-                return count
-        return len(token_ids)
+        count = 0
+        while count < len(token_ids):
+            if token_ids[count] in self._stop_token_ids:
+                num_taken = num_wanted = self._accept_stop()
+            else:
+                end = next((i for i in range(count, len(token_ids)) if token_ids[i] in self._stop_token_ids), len(token_ids))
+                num_wanted = end - count
+                num_taken = self._accept_text(token_ids[count:end])
+            count += num_taken
+            if not num_taken or num_taken < num_wanted:
+                break
+        return count
 
-    def _accept(self, token_id: int) -> bool:
-        if token_id in self._stop_token_ids:
-            if self._is_terminated or not self.is_completed():
-                return False
-            self._step_lengths.append(0)
-            self._number_states.append(self._number_states[-1])
-            self._is_terminated = True
-            return True
-        if not 0 <= token_id < self.backend.vocabulary.vocab_size or token_id == self.backend.end_token_id or not self.can_move():
-            return False
-        return self._step([token_id], self.backend.vocabulary.token_bytes[token_id])
+    def _accept_stop(self) -> int:
+        if self._is_terminated or not self.is_completed():
+            return 0
+        self._step_lengths.append(0)
+        self._number_states.append(self._number_states[-1])
+        self._is_terminated = True
+        return 1
+
+    def _accept_text(self, token_ids: Sequence[int]) -> int:
+        """Take tokens that are no stop ids, all in one call of the library; give how many of them the grammar took."""
+        vocabulary, end_id = self.backend.vocabulary, self.backend.end_token_id
+        states: list[State] = []
+        state = self._number_states[-1]
+        for token_id in token_ids:
+            if not 0 <= token_id < vocabulary.vocab_size or token_id == end_id:
+                break
+            if self._cap is not None:
+                after = self._cap.advance(state, vocabulary.token_bytes[token_id])
+                if after is None:
+                    break
+                state = after
+            states.append(state)
+        count = self._consume(list(token_ids[: len(states)]))
+        self._token_ids += token_ids[:count]
+        self._step_lengths += [1] * count
+        self._number_states += states[:count]
+        return count
 
     def _step(self, token_ids: list[int], data: bytes) -> bool:
+        """Take tokens that spell `data`, as one step."""
         state: State | None = self._number_states[-1]
         if self._cap is not None and state is not None:
             state = self._cap.advance(state, data)
         if state is None:
             return False
-        count = self.raw.try_consume_tokens(token_ids)
-        if self._must_try_again():
-            count = self.raw.try_consume_tokens(token_ids)
-            self._must_try_again()
+        count = self._consume(token_ids)
         if count < len(token_ids):
             if count and self._error is None:
                 self.raw.rollback(count)
@@ -244,6 +267,16 @@ class LLGuidanceMatcher:
         self._step_lengths.append(len(token_ids))
         self._number_states.append(state)
         return True
+
+    def _consume(self, token_ids: list[int]) -> int:
+        """Let llguidance take tokens; give how many it took."""
+        if not token_ids or not self.can_move():
+            return 0
+        count: int = self.raw.try_consume_tokens(token_ids)
+        if self._must_try_again():
+            count = self.raw.try_consume_tokens(token_ids)
+            self._must_try_again()
+        return count
 
     def _compute(self, bitmask: torch.Tensor, row: int) -> None:
         """Let llguidance write its mask, straight into the row where that is as wide."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
@@ -30,6 +31,7 @@ from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_t
 from ..support import rewritten_schema
 from ..vocabulary import Vocabulary
 from ..whitespace import Whitespace
+from .lanes import Lanes, RowCost
 
 _MAX_NAMING_COMPILERS = 4
 # A length that nobody else writes, to find the runs by.
@@ -66,6 +68,7 @@ class XGrammarBackend:
         self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=num_threads, cache_enabled=False)
         # Compilers for constraints that name tokens which are no text; making one costs half a second with a large vocabulary.
         self._naming_compilers = lru_cache(maxsize=_MAX_NAMING_COMPILERS)(self._make_naming_compiler)
+        self._lanes = Lanes()
         self._batch = xgrammar.BatchGrammarMatcher(max(1, os.cpu_count() or 1))
 
     def check(self, spec: GrammarSpec) -> None:
@@ -163,19 +166,27 @@ class XGrammarBackend:
         return xgrammar.Grammar.from_ebnf(_schema_ebnf(rewritten_schema(spec, backend=self.name), spec))
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
-        """Fill rows on all cores; see the protocol."""
-        running: list[tuple[_XGrammarMatcher, int]] = []
-        for matcher, row in zip(matchers, rows, strict=True):
-            if isinstance(matcher, _XGrammarMatcher) and not matcher.is_terminated():
-                running.append((matcher, row))
-            else:
+        """Fill rows, on all cores where that is faster; see the protocol."""
+        own = [matcher for matcher in matchers if isinstance(matcher, _XGrammarMatcher)]
+        costs = [matcher.cost for matcher in own]
+        is_shared = self._lanes.is_shared(costs)
+        started = time.perf_counter()
+        if is_shared:
+            self._fill_on_all_cores(list(zip(own, rows, strict=True)), bitmask)
+        else:
+            for matcher, row in zip(matchers, rows, strict=True):
                 matcher.fill_bitmask(bitmask, row)
-        if running:
-            self._batch.batch_fill_next_token_bitmask(
-                [matcher.raw for matcher, _ in running], bitmask, [row for _, row in running]
-            )
+        if own:
+            self._lanes.note(costs, time.perf_counter() - started, is_shared=is_shared)
+
+    def _fill_on_all_cores(self, jobs: list[tuple[_XGrammarMatcher, int]], bitmask: torch.Tensor) -> None:
+        running = [(matcher, row) for matcher, row in jobs if not matcher.is_terminated()]
+        self._batch.batch_fill_next_token_bitmask([matcher.raw for matcher, _ in running], bitmask, [row for _, row in running])
         for matcher, row in running:
             matcher.finish_row(bitmask, row)
+        for matcher, row in jobs:
+            if matcher.is_terminated():
+                matcher.fill_bitmask(bitmask, row)
 
 
 def _schema_ebnf(schema: Any, spec: GrammarSpec) -> str:
@@ -281,6 +292,7 @@ class _XGrammarCompiled:
         self._backend = backend
         self._compiled = compiled
         self._named = named
+        self._cost = RowCost()
 
     @property
     def memory_size_bytes(self) -> int:
@@ -289,7 +301,7 @@ class _XGrammarCompiled:
     def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
         stop_ids = tuple(stop_token_ids)
         raw = xgrammar.GrammarMatcher(self._compiled, override_stop_tokens=list(stop_ids))
-        return _XGrammarMatcher(self._backend, raw, stop_ids, 0, self._named)
+        return _XGrammarMatcher(self._backend, raw, stop_ids, 0, self._named, self._cost)
 
 
 class _XGrammarMatcher:
@@ -303,13 +315,17 @@ class _XGrammarMatcher:
         stop_token_ids: tuple[int, ...],
         num_steps: int,
         named: frozenset[int],
+        cost: RowCost,
     ) -> None:
         self.backend = backend
         self.raw = raw
+        self.cost = cost
         self._stop_token_ids = stop_token_ids
         self._foreign_stop_ids = tuple(set(backend.vocabulary.stop_token_ids).difference(stop_token_ids))
         self._num_steps = num_steps
         self._named = named
+        # xgrammar's own answer, which every row asks for.
+        self._is_terminated = bool(raw.is_terminated())
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         count = self._advance(token_ids)
@@ -320,7 +336,7 @@ class _XGrammarMatcher:
     def accept_bytes(self, data: bytes) -> bool:
         if not data:
             return True
-        if self.raw.is_terminated() or not self.raw.accept_string(data):
+        if self._is_terminated or not self.raw.accept_string(data):
             return False
         self._num_steps += 1
         return True
@@ -336,9 +352,10 @@ class _XGrammarMatcher:
         if num_steps:
             self.raw.rollback(num_steps)
             self._num_steps -= num_steps
+            self._is_terminated = False
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
-        if self.raw.is_terminated():
+        if self._is_terminated:
             bitmask[row] = 0
             set_bits_inplace(bitmask.numpy()[row], self._stop_token_ids)
             return
@@ -366,21 +383,23 @@ class _XGrammarMatcher:
         return bool(self.raw.is_completed())
 
     def is_terminated(self) -> bool:
-        return bool(self.raw.is_terminated())
+        return self._is_terminated
 
     def fork(self) -> Matcher:
-        return _XGrammarMatcher(self.backend, self.raw.fork(), self._stop_token_ids, self._num_steps, self._named)
+        return _XGrammarMatcher(self.backend, self.raw.fork(), self._stop_token_ids, self._num_steps, self._named, self.cost)
 
     def reset(self) -> None:
         self.raw.reset()
         self._num_steps = 0
+        self._is_terminated = False
 
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
         for count, token_id in enumerate(token_ids):
-            if not self._is_text_or_stop(token_id) or self.raw.is_terminated() or not self.raw.accept_token(token_id):
+            if self._is_terminated or not self._is_text_or_stop(token_id) or not self.raw.accept_token(token_id):
                 return count
             self._num_steps += 1
+            self._is_terminated = token_id in self._stop_token_ids and bool(self.raw.is_terminated())
         return len(token_ids)
 
     def _is_text_or_stop(self, token_id: int) -> bool:

@@ -1,0 +1,79 @@
+"""Whether a batch of rows is filled on several threads: where that was faster lately, by the clock.
+
+A row costs from a microsecond to milliseconds, other threads take some ten microseconds to wake, and the other cores may be busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+WORTH_TRYING_S = 150e-6
+"""Work of a batch below which other threads are not even woken."""
+LOOK_AGAIN_AFTER = 64
+"""Batches after which the way that lost is tried once more."""
+_WEIGHT = 0.2
+
+
+class RowCost:
+    """What a row of one grammar takes on one thread.
+
+    Attributes:
+        row_s: Seconds, a moving mean; None while nothing was measured.
+    """
+
+    def __init__(self) -> None:
+        self.row_s: float | None = None
+
+    def note(self, row_s: float) -> None:
+        """Take a measurement."""
+        self.row_s = row_s if self.row_s is None else self.row_s + _WEIGHT * (row_s - self.row_s)
+
+
+class Lanes:
+    """The choice of one backend; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._gain: float | None = None
+        self._num_alike = 0
+        self._was_shared = False
+
+    def is_shared(self, costs: Sequence[RowCost]) -> bool:
+        """Whether to fill a batch on several threads; `costs` has one entry per row."""
+        expected_s = _sum_of(costs)
+        if expected_s is None or expected_s < WORTH_TRYING_S:
+            return False
+        is_better = self._gain is None or self._gain > 1.0
+        self._num_alike = self._num_alike + 1 if is_better is self._was_shared else 0
+        if self._num_alike >= LOOK_AGAIN_AFTER:
+            self._num_alike = 0
+            return not is_better
+        self._was_shared = is_better
+        return is_better
+
+    def note(self, costs: Sequence[RowCost], seconds: float, *, is_shared: bool) -> None:
+        """Take the time of a batch."""
+        if not is_shared:
+            self._note_rows(costs, seconds)
+            return
+        expected_s = _sum_of(costs)
+        if expected_s is not None and seconds > 0:
+            gain = expected_s / seconds
+            self._gain = gain if self._gain is None else self._gain + _WEIGHT * (gain - self._gain)
+
+    def _note_rows(self, costs: Sequence[RowCost], seconds: float) -> None:
+        """Split the time among the grammars as they were expected to take it."""
+        expected_s = _sum_of(costs)
+        for cost in set(costs):
+            if expected_s and cost.row_s:
+                cost.note(cost.row_s * seconds / expected_s)
+            else:
+                cost.note(seconds / len(costs))
+
+
+def _sum_of(costs: Sequence[RowCost]) -> float | None:
+    total = 0.0
+    for cost in costs:
+        if cost.row_s is None:
+            return None
+        total += cost.row_s
+    return total
