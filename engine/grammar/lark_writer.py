@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from .nodes import Both, Chars, Either, Foreign, Lexeme, Node, Other, Ref, Repeat, Row, Rules, Text, Tokens, quantifier
 
+_ANY_TEXT = "/(?s:.*)/"
+"""llguidance's complements are of bytes: without this they hold texts that are no UTF-8."""
+
 
 def render_lark(rules: Rules) -> str:
     """Write rules as Lark for llguidance; terminals and lexemes become regular expressions.
@@ -24,9 +27,11 @@ def _render(node: Node, *, in_terminal: bool) -> str:
         case Either(items):
             return "(" + " | ".join(_render(item, in_terminal=in_terminal) for item in items) + ")"
         case Both(items):
-            return "(" + " & ".join(f"({_render(item, in_terminal=True)})" for item in items) + ")"
-        case Other(item):
-            return f"(~({_render(item, in_terminal=True)}))"
+            pieces = [_render_other(item) if isinstance(item, Other) else _render(item, in_terminal=True) for item in items]
+            pieces += [_ANY_TEXT] if all(isinstance(item, Other) for item in items) else []
+            return "(" + " & ".join(f"({piece})" for piece in pieces) + ")"
+        case Other():
+            return f"({_render_other(node)} & {_ANY_TEXT})"
         case Repeat(item, low, high):
             inner = _render(item, in_terminal=in_terminal)
             return f"({inner})" + quantifier(low, high)
@@ -36,6 +41,10 @@ def _render(node: Node, *, in_terminal: bool) -> str:
             return _render_tokens(node)
         case _:
             return _render_lexeme(node)
+
+
+def _render_other(node: Other) -> str:
+    return f"(~({_render(node.item, in_terminal=True)}))"
 
 
 def _render_tokens(node: Tokens) -> str:

@@ -277,7 +277,7 @@ class _Reader:
     def _read_group_flags(self, flags: _Flags, start: int) -> _Flags:
         match = re.compile(r"([aimsux]*)(?:-([imsx]+))?:").match(self.cursor.text, self.cursor.index)
         if match is None:
-            self.cursor.fail("an unknown kind of group", at=start, hint="global flags stand at the very start")
+            self.cursor.fail("an unknown kind of group", at=start, hint=self._group_hint())
         added, taken = match[1], match[2] or ""
         if set(added) & set(taken) or {"a", "u"} <= set(added):
             self.cursor.fail("flags that contradict each other", at=start)
@@ -285,6 +285,12 @@ class _Reader:
         if "u" in added:
             flags = replace(flags, is_ascii=False)
         return self._add_flags(self._add_flags(flags, added), taken, value=False)
+
+    def _group_hint(self) -> str:
+        rest = self.cursor.text[self.cursor.index :]
+        if rest.startswith("<"):
+            return "Python writes a named group as (?P<name>...)"
+        return "global flags stand at the very start" if re.match(r"[aiLmsux]+\)", rest[:16]) else "this is Python's syntax"
 
     def _read_escape(self, flags: _Flags, start: int) -> _Raw:
         char = self.cursor.peek()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import UnsupportedGrammarError
 from .cursor import raise_at
+from .emptiness import empty_terminals
 from .nodes import BEGIN, Both, Chars, Either, Foreign, Lexeme, Node, Ref, Repeat, Row, Rule, Rules, Text, Tokens, children, walk
 from .repeats_check import MAX_WAYS, worst_sharing
 
@@ -99,7 +100,7 @@ def is_recursive(rules: Rules) -> bool:
 
 
 def _check_ends(rules: Rules, subject: str) -> None:
-    ending = _ending_rules(rules)
+    ending = _ending_rules(rules, empty_terminals(rules, _callees_first(rules)))
     for name in _reachable(rules):
         if name not in ending:
             raise_at(
@@ -110,8 +111,13 @@ def _check_ends(rules: Rules, subject: str) -> None:
             )
 
 
-def _ending_rules(rules: Rules) -> set[str]:
-    """Give the rules that some finite text matches: nodes become true when enough of their children are."""
+def _ending_rules(rules: Rules, empty: set[str]) -> set[str]:
+    """Give the rules that some finite text matches: nodes become true when enough of their children are.
+
+    Args:
+        rules: The grammar.
+        empty: Rules that are known to match none.
+    """
     parents: list[int] = []
     num_left: list[int] = []
     callers: dict[str, list[int]] = {name: [] for name in rules.rules}
@@ -133,6 +139,8 @@ def _ending_rules(rules: Rules) -> set[str]:
         index = ready.pop()
         waiting = [parents[index]] if parents[index] >= 0 else []
         if index in owners:
+            if owners[index] in empty:
+                continue
             ending.add(owners[index])
             waiting = callers[owners[index]]
         for other in waiting:

@@ -46,6 +46,8 @@ REFUSED: dict[str, tuple[str, str, int, int, str]] = {
     "lark-single-quotes": ("lark", "start: 'a'\n", 1, 8, "unexpected"),
     "lark-no-start": ("lark", 'root: "a"\n', 1, 1, "no rule `start`"),
     "lark-never": ("lark", 'start: start "a"\n', 1, 1, "start can never end"),
+    "lark-never-both": ("lark", 'start: "x" a\na: A\nA: /[a-c]+/ & /[0-9]*/\n', 1, 1, "start can never end"),
+    "lark-never-ahead": ("lark", 'start: "x" | a\na: /a(?=b)/\n', 2, 1, "a can never end"),
     "terminal-ring": ("lark", 'start: A\nA: B "x"\nB: "b" | A\n', 2, 1, "calls itself"),
     "terminal-calls-rule": ("lark", 'start: A\nA: b\nb: "x"\n', 2, 4, "calls the rule b"),
     "token-in-terminal": ("lark", 'start: A\nA: "a" <[3]>\n', 2, 8, "token by id"),
@@ -171,6 +173,13 @@ def test_grammar_takes_its_texts(
         assert accepts(matcher, answer), answer
     for answer in refused:
         assert not accepts(matcher, answer), answer
+
+
+@pytest.mark.parametrize("terminal", ['~"a"', '~"a" & ~"b"', '"c"? ~/[ab]*/', '~(~"a")', r"~/\p{Lu}/"])
+def test_complement_is_of_texts_and_not_of_bytes(terminal: str) -> None:
+    matcher = new_matcher(make_backend("llguidance"), GrammarSpec.lark(f"start: A\nA: {terminal}\n"))
+    assert accepts(matcher, "é") == (terminal != '~(~"a")')
+    assert not any(accepts(matcher, data) for data in (b"\xb9", b"\xff", b"\xed\xa0\x80", b"x\xc3"))
 
 
 @pytest.mark.parametrize("name", BACKENDS)

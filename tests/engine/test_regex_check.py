@@ -45,6 +45,9 @@ INVALID = {
     "surrogate": ("a\ud800", 2, "surrogate"),
     "comment": ("a(?#b", 2, "not closed"),
     "never": (r"[^\s\S]", 1, "no text matches"),
+    "never-ahead": ("a(?=b)", 1, "no text matches"),
+    "never-not-ahead": ("(?!(?:ab)*$)(?:ab)*", 1, "no text matches"),
+    "never-so-long": (r"(?=.{3})\d{2}|b(?=c)", 1, "no text matches"),
 }
 UNSUPPORTED = {
     "back-reference": (r"(a)\1", 4, "back-reference"),
@@ -79,6 +82,16 @@ def test_irregular_regex_names_the_column(pattern: str, column: int, words: str)
         GrammarSpec.regex(pattern)
     assert (caught.value.line, caught.value.column) == (1, column)
     assert caught.value.hint
+
+
+HINTS = {"(?<year>x)": "(?P<name>...)", "a(?i)b": "very start", "(?R)": "Python's syntax", "(?1)": "Python's syntax"}
+
+
+@pytest.mark.parametrize(("pattern", "words"), HINTS.items(), ids=HINTS)
+def test_unknown_group_is_answered_with_what_was_meant(pattern: str, words: str) -> None:
+    with pytest.raises(InvalidGrammarError) as caught:
+        GrammarSpec.regex(pattern)
+    assert words in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("pattern", ["(" * 20_000, "(?:" * 20_000 + ")" * 20_000, "[" * 20_000, "(a|" * 5_000, "\\" * 19_999])
@@ -129,6 +142,7 @@ PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "look-ahead": (r"^(?=.*[A-Z])(?=.*\d).{4,6}$", ("Abc1", "abc1", "ABCD", "A1", "Abc1234", "1bcD")),
     "not-ahead": ("(?!foo|.*bar)[a-z]+", ("fo", "foo", "food", "abar", "ba")),
     "look-ahead-end": ("(?!ab$)[ab]+", ("ab", "abb", "a", "aab")),
+    "look-ahead-rare": (r"(?=.*\d)(?=.*\W)(?!.*\s).{8,200}", ("abcdefg1!", "abcdefgh1", "abcd fg1!", "1" * 199 + "-")),
     "look-ahead-inside": ("x(?=a)(a|b)b?", ("xa", "xb", "xab")),
     "nested-stars": ("(a*)*(b+)+", ("aab", "b", "aa", "")),
     "ends-as-begins": ("(a|ab)(b|bc)c", ("abc", "abbc", "abbcc", "abcc")),

@@ -6,7 +6,7 @@ See J. A. Brzozowski, "Derivatives of Regular Expressions", 1964, and S. Owens, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 Ranges = tuple[tuple[int, int], ...]
@@ -251,6 +251,39 @@ def build(languages: Languages, language: Language, *, max_states: int) -> Autom
             found.setdefault(numbers[target], []).append((low, high))
         moves.append({target: join_ranges(pairs) for target, pairs in found.items()})
     return _trim(moves, {number for state, number in numbers.items() if state.is_nullable})
+
+
+def has_no_text(languages: Languages, language: Language, *, max_moves: int) -> bool:
+    """Whether a language was found to be empty; False where it has a text, or `max_moves` moves did not tell."""
+    seen = {language}
+    # Straight down first: most languages have a text on the first way.
+    stack = [_moves(languages, language)]
+    num_moves = 0
+    try:
+        while stack and not language.is_nullable:
+            target = next(stack[-1], None)
+            num_moves += 1
+            if num_moves > max_moves:
+                return False
+            if target is None:
+                stack.pop()
+            elif target not in seen:
+                language = target
+                seen.add(target)
+                stack.append(_moves(languages, target))
+    except RecursionError:
+        return False
+    return not language.is_nullable
+
+
+def _moves(languages: Languages, state: Language) -> Iterator[Language]:
+    """Give what may follow a state, dead ends left out, with repeats."""
+    for point in sorted({0, 0xE000, *languages.cuts(state)}):
+        # Halves of surrogate pairs are in no text.
+        if point <= LAST and not 0xD800 <= point < 0xE000:
+            target = languages.derivative(state, point)
+            if target is not languages.none:
+                yield target
 
 
 def _without_surrogates(low: int, high: int) -> tuple[int, int]:
