@@ -55,6 +55,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
     ("enum-beside-type", {"type": "integer", "enum": ["a"]}, "#"),
     ("no-multiple-in-range", {"type": "integer", "minimum": 11, "maximum": 19, "multipleOf": 10}, "#"),
+    ("never-contained", {"type": "array", "maxItems": 3, "contains": {"type": "string", "enum": [1]}}, "#/contains"),
     ("too-few-names", {"type": "object", "properties": {"a": {}}, "additionalProperties": False, "minProperties": 2}, "#"),
     (
         "endless",

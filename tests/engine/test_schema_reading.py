@@ -84,6 +84,9 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         ["abc@de.fg"],
         ["abc", "@"],
     ),
+    "integers-between-fractions": (
+        {"type": "integer", "minimum": 0.5, "exclusiveMaximum": 3, "not": {"const": 1.5}}, [1, 2], [0, 3],
+    ),
     "large-bound-in-floats": ({"exclusiveMaximum": 9.727837981879871e26}, [9.7e26], [9.727837981879871e26, 10**27]),
 }  # fmt: skip
 
@@ -157,3 +160,15 @@ def test_pattern_is_respelled_as_little_as_possible(pattern: str) -> None:
     wanted = PATTERNS[pattern] or pattern
     assert respell_pattern(pattern) == respell_pattern_for_check(pattern) == wanted
     jsonschema_rs.validator_for({"pattern": wanted})
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    "schema", [TEXT, {"type": "object"}, {"type": "string", "maxLength": 9}, {"type": "string", "minLength": 1}]
+)
+def test_half_a_character_in_utf8_is_no_text(schema: Any, name: str) -> None:
+    grammar = backend(name).compile(GrammarSpec.from_json_schema(schema))
+    around = (b'{"', b'":1}') if schema == {"type": "object"} else (b'"', b'"')
+    for character, is_text in ((b"\xed\xa0\x80", False), (b"\xed\x9f\xbf", True), (b"\xee\x80\x80", True)):
+        token_ids = [*around[0], *character, *around[1], STOP]
+        assert grammar.new_matcher((STOP,)).accept_tokens(token_ids) is is_text, character

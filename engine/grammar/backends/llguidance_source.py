@@ -58,6 +58,8 @@ def _schema(spec: GrammarSpec) -> dict[str, Any]:
     if spec.max_number_digits is not None:
         schema = _bound_numbers(schema)
     known = _without_unknown_formats(schema)
+    if known is False:
+        raise UnsupportedGrammarError("no value can satisfy this schema", pointer="#")
     return {**(known if isinstance(known, dict) else {}), "x-guidance": _white_space_options(spec)}
 
 

@@ -39,6 +39,8 @@ _PATTERN_RUN = 7_777
 _WHITE_SPACE_RUN = re.compile(rf"\bwhitespace(?:_\d+)?\{{0, {_PATTERN_RUN}\}}")
 # xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7), and no
 # escapes, so that such a string could hold no quote and no line break.
+_NEGATED_CLASS = re.compile(r'"(?:\\.|[^"\\])*"|\[\^((?:\\.|[^\]\\])*)\]')
+"""A negated class; or a text, in which there is none."""
 _BOUNDED_CHARACTER = r"[^\"\\\r\n]"
 _BOUNDED_CHARACTER_OR_ESCAPE = r'(([^\0-\u001f\"\\]) | ("\\" basic_escape))'
 # The escape of half a character (a lone surrogate) is no text; both halves together are one character.
@@ -256,7 +258,12 @@ def _spell_escapes_out(ebnf: str) -> str:
 def _repair_strings(ebnf: str) -> str:
     rules = (_ESCAPE_IN_NAME.sub("", rule) if "_addl_key" in rule.partition(" ::= ")[0] else rule for rule in ebnf.splitlines())
     whole = "\n".join(rules).replace(_OPEN_ESCAPE, _WHOLE_CHARACTER_ESCAPE)
-    return whole.replace(_BOUNDED_CHARACTER, _BOUNDED_CHARACTER_OR_ESCAPE)
+    return _NEGATED_CLASS.sub(_without_surrogates, whole.replace(_BOUNDED_CHARACTER, _BOUNDED_CHARACTER_OR_ESCAPE))
+
+
+def _without_surrogates(found: re.Match[str]) -> str:
+    """Take halves of characters out of a negated class: xgrammar takes their three bytes, which are no UTF-8."""
+    return found[0] if found[1] is None else f"[^{found[1]}\\ud800-\\udfff]"
 
 
 def _cap_digits(ebnf: str, max_digits: int) -> str:

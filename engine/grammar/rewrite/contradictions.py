@@ -82,6 +82,9 @@ def _array(expander: Expander, one: Facets, pointer: str) -> tuple[str, str] | N
             break
     if one.max_items is not None and one.min_items > one.max_items:
         return reason
+    for found in one.contains:
+        if found.low and expander.is_surely_empty((found.node,)):
+            return why(expander, (found.node,)) or (pointer, "no item can satisfy `contains`")
     return None
 
 

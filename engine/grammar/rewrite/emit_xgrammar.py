@@ -56,6 +56,11 @@ class XGrammarEmitter(Emitter):
         if not one.is_integer and not is_coarse:
             self.miss(one.where(*_LOW, *_HIGH), "ranges are written with six decimals")
             return {}
+        if one.is_integer:  # it refuses an end that is no whole number
+            first, last = one.integer_range()
+            one = one.copy()
+            one.low, one.high = (None if end is None else Fraction(end) for end in (first, last))
+            one.is_low_open = one.is_high_open = False
         bounds: dict[str, Any] = {}
         for bound, words, is_open in ((one.low, _LOW, one.is_low_open), (one.high, _HIGH, one.is_high_open)):
             if bound is None:
