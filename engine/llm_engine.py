@@ -29,7 +29,7 @@ from .grammar.vocabulary import read_vocabulary
 from .kv_cache import PagedKVCache
 from .kv_cache_size import pick_block_size, pick_token_budget, plan_num_blocks
 from .logit_rules import LogitRules
-from .mask import fill_masks
+from .mask_filler import MaskFiller
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
 from .model_loader import load_model
 from .model_runner import ModelRunner
@@ -75,11 +75,10 @@ class LLMEngine:
         )
         backends = [load_backend(name, self._vocabulary) for name in config.grammar_backends]
         self._grammars = GrammarManager(backends, config.compile_settings())
-        self._bitmasks = BitmaskPool(
-            config.max_num_seqs * (1 + config.max_draft_tokens),
-            self._loaded.vocab_size,
-            pin_memory=self._loaded.device.type == "cuda",
-        )
+        is_on_cuda = self._loaded.device.type == "cuda"
+        num_rows = config.max_num_seqs * (1 + config.max_draft_tokens)
+        bitmasks = BitmaskPool(num_rows, self._loaded.vocab_size, pin_memory=is_on_cuda)
+        self._filler = MaskFiller(self._loaded.vocab_size, bitmasks, is_device_apart=is_on_cuda)
         self._kv_cache = PagedKVCache(
             num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
             num_blocks=plan_num_blocks(config, self._loaded),
@@ -274,11 +273,14 @@ class LLMEngine:
         windows = [SequenceWindow(sequence, chunk.draft_token_ids) for sequence, chunk in sampled]
         try:
             with torch_threads(self.config.num_threads):
-                with clock.part("forward"):
-                    logits = self._runner.run(step.chunks)
-                # Without a look at the logits: on CUDA the model is still computing them.
-                with clock.part("fill"), clock.part("mask_wait"):
-                    masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda, pool=self._bitmasks)
+                finish_masks = self._filler.start(windows, clock)
+                try:
+                    with clock.part("forward"):
+                        logits = self._runner.run(step.chunks)
+                finally:
+                    # Whatever the model did: nobody else may touch the matchers before.
+                    with clock.part("mask_wait"):
+                        masks = finish_masks()
                 with clock.part("select"):
                     chosen = choose_tokens(logits, windows, masks, clock)
         except Exception as error:  # whatever the model, the device or a kernel raises ends this batch, not the engine
@@ -360,6 +362,7 @@ class LLMEngine:
         self._is_closed = True
         for request_id in list(self._sequences):
             self.abort(request_id)
+        self._filler.close()
         self._grammars.close()
 
     def _collect(self, finals: dict[str, RequestOutput]) -> None:

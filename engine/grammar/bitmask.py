@@ -83,4 +83,5 @@ class BitmaskPool:
         if num_rows > len(self._tables[self._turn]):
             self._tables[self._turn] = new_bitmask(2 * num_rows, self.vocab_size, pin_memory=self._pin_memory)
         table = self._tables[self._turn][:num_rows]
-        return table.zero_()
+        table.numpy().fill(0)
+        return table

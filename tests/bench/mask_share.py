@@ -105,8 +105,14 @@ class Bench:
         if isinstance(stats, StepStats):
             self.steps.append(stats)
 
-    def run(self, grammar: GrammarSpec | None, *, max_tokens: int) -> dict[str, float]:
-        """Give the mean milliseconds of the parts of a step, of full batches that decode only."""
+    def run(self, grammar: GrammarSpec | None, *, num_steps: int, max_tokens: int = 600) -> dict[str, float]:
+        """Give the mean milliseconds of the parts of a step, of full batches that decode only; then let the requests go.
+
+        Args:
+            grammar: Of all of them.
+            num_steps: Steps at most.
+            max_tokens: Limit of an answer; near it the closing guard looks at every token.
+        """
         prompts = [
             self.engine.render([{"role": "user", "content": f"Invent one. ({number})"}], thinking=False)
             for number in range(self.batch)
@@ -118,11 +124,13 @@ class Bench:
         self.steps.clear()
         marks: list[dict[str, float]] = []
         with watch.on():
-            while self.engine.has_unfinished():
-                before, num_steps = dict(watch.seconds), len(self.steps)
+            while self.engine.has_unfinished() and len(self.steps) <= num_steps:
+                before, num_before = dict(watch.seconds), len(self.steps)
                 self.engine.step()
-                if len(self.steps) > num_steps:
+                if len(self.steps) > num_before:
                     marks.append({part: watch.seconds[part] - before[part] for part in before})
+        for number in range(self.batch):
+            self.engine.abort(str(number))
         kept = [
             (step, mark)
             for step, mark in zip(self.steps, marks, strict=True)
@@ -155,18 +163,19 @@ def measure_share(
         make_model(Path(folder), dtype)
         for max_draft_tokens in (0,) if is_quick else (0, 12):
             bench = Bench(folder, dtype, batch, max_draft_tokens=max_draft_tokens)
-            max_tokens = 12 if is_quick else 40
             for kind in (None, *chosen):
-                [case] = [case for case in WRITTEN if case.kind == kind] if kind else [None]
-                grammar = GrammarSpec.from_json_schema(case.schema) if case else None
-                bench.run(grammar, max_tokens=4)
-                parts = min((bench.run(grammar, max_tokens=max_tokens) for _ in range(rounds)), key=lambda parts: parts["step"])
-                share = sum(parts[name] for name in NOT_HIDDEN) / parts["step"] if grammar else 0.0
-                rows.append(
-                    {"class": kind or "free text", "drafts": max_draft_tokens}
-                    | {f"{name} ms": round(value, 3) for name, value in parts.items()}
-                    | {"share %": round(100 * share, 2)}
-                )
+                specs = [GrammarSpec.from_json_schema(case.schema) for case in WRITTEN if case.kind == kind]
+                grammar = specs[0] if specs else None
+                bench.run(grammar, num_steps=4)
+                for limit in (600,) if is_quick or grammar is None else (600, 60):
+                    runs = [bench.run(grammar, num_steps=12 if is_quick else 40, max_tokens=limit) for _ in range(rounds)]
+                    parts = min(runs, key=lambda parts: parts["step"])
+                    share = sum(parts[name] for name in NOT_HIDDEN) / parts["step"] if grammar else 0.0
+                    rows.append(
+                        {"class": kind or "free text", "drafts": max_draft_tokens, "max_tokens": limit}
+                        | {f"{name} ms": round(value, 3) for name, value in parts.items()}
+                        | {"share %": round(100 * share, 2)}
+                    )
             bench.engine.close()
     return rows
 
