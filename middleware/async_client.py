@@ -157,7 +157,7 @@ class AsyncResponseStream(Generic[T]):
                     while (item := await self._next(items)) is not None:
                         for event in self._generation.receive(item):
                             yield event
-                except UpstreamError as error:
+                except (InvalidRequestError, UpstreamError) as error:
                     raise self._generation.annotate(error) from error.__cause__
                 finally:
                     if (broken := self._generation.failed_request) is not None:

@@ -10,6 +10,8 @@ from typing import Literal
 
 from .result import FinishReason, Usage
 
+MAX_SHOWN = 400
+"""Characters of a message that people and models are shown."""
 ProblemKind = Literal["json", "schema", "type", "text", "missing"]
 
 
@@ -29,7 +31,9 @@ class Problem:
     kind: ProblemKind = "schema"
 
     def __str__(self) -> str:
-        return f"{self.pointer}: {self.message}"
+        # A keyword's value is quoted whole, a pattern of many thousand characters too.
+        message = self.message if len(self.message) <= MAX_SHOWN else f"{self.message[:MAX_SHOWN]}..."
+        return f"{self.pointer}: {message}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def _run(generation: Generation[T], upstream: Upstream) -> Generator[Event[T], N
             try:
                 for item in items:
                     yield from generation.receive(item)
-            except UpstreamError as error:
+            except (InvalidRequestError, UpstreamError) as error:
                 raise generation.annotate(error) from error.__cause__
             finally:
                 if (broken := generation.failed_request) is not None:

@@ -35,6 +35,8 @@ class MiddlewareError(Exception):
     Attributes:
         hint: What to do about it, None if nothing is known.
         retryable: True if the same call may work later.
+        reasoning: Thinking that was received before, None if there was none.
+        raw_content: Text of the answer that was received before.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, retryable: bool = False) -> None:
@@ -42,6 +44,8 @@ class MiddlewareError(Exception):
         self.message = message
         self.hint = hint
         self.retryable = retryable
+        self.reasoning: str | None = None
+        self.raw_content = ""
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
@@ -62,20 +66,37 @@ class UnknownModelError(InvalidRequestError):
         super().__init__(message, param=param, hint=hint)
 
 
-class InvalidSchemaError(InvalidRequestError):
-    """The output type has no JSON schema, or the schema is not one; `pointer` names the place in it."""
+class _PlacedError(InvalidRequestError):
+    """Something is wrong at a place of a schema or a grammar.
 
-    def __init__(self, message: str, *, pointer: str = "#", param: str | None = "output_type", hint: str | None = None) -> None:
+    Attributes:
+        pointer: The place in a schema.
+        line: The place in an expression or a grammar, from 1; None for a schema.
+        column: The same.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pointer: str = "#",
+        line: int | None = None,
+        column: int | None = None,
+        param: str | None = "output_type",
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message, param=param, hint=hint)
         self.pointer = pointer
+        self.line = line
+        self.column = column
 
 
-class UnsupportedSchemaError(InvalidRequestError):
-    """A valid schema that this upstream cannot take; `pointer` names the place in it."""
+class InvalidSchemaError(_PlacedError):
+    """The output type has no JSON schema, or the schema is not one."""
 
-    def __init__(self, message: str, *, pointer: str = "#", param: str | None = "output_type", hint: str | None = None) -> None:
-        super().__init__(message, param=param, hint=hint)
-        self.pointer = pointer
+
+class UnsupportedSchemaError(_PlacedError):
+    """A valid schema or grammar that this upstream cannot take."""
 
 
 class GenerationError(MiddlewareError):
@@ -147,16 +168,12 @@ class UpstreamError(MiddlewareError):
 
     Attributes:
         status: HTTP status of the upstream, None if there was none.
-        reasoning: Thinking received before it broke off, None if there was none.
-        raw_content: Answer text received before it broke off.
         retry_after_s: Seconds that the upstream asks to wait, None if it did not say.
     """
 
     def __init__(self, message: str, *, status: int | None = None, retryable: bool = False, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, retryable=retryable)
         self.status = status
-        self.reasoning: str | None = None
-        self.raw_content = ""
         self.retry_after_s: float | None = None
 
 

@@ -18,6 +18,7 @@ from .errors import (
     GenerationError,
     InvalidAnswerError,
     InvalidRequestError,
+    MiddlewareError,
     NoFinalAnswerError,
     ReasoningTruncatedError,
     UpstreamError,
@@ -133,8 +134,23 @@ class Generation(Generic[T]):
         """The request whose answer broke the schema, until the next one begins; None if there is none."""
         return self._request if self._attempt.broke_schema else None
 
-    def annotate(self, error: UpstreamError) -> UpstreamError:
-        """Put what was received so far into an error. Changes the error."""
+    def annotate(self, error: MiddlewareError) -> MiddlewareError:
+        """Put what was received so far into an error of the upstream's, and give it. Changes the error.
+
+        A further attempt that is refused (its prompt is longer) leaves the caller with what was wrong with those before.
+        """
+        is_fresh = not self._attempt.reasoning and not self._attempt.content
+        if isinstance(error, InvalidRequestError) and self._failed and is_fresh:
+            last = self._failed[-1]
+            return InvalidAnswerError(
+                _describe(self._failed),
+                hint=f"the next attempt could not be made: {error}",
+                reasoning=last.reasoning,
+                raw_content=last.raw_content,
+                usage=self._usage,
+                finish_reason=last.finish_reason,
+                attempts=tuple(self._failed),
+            )
         error.reasoning = self._attempt.reasoning or None
         error.raw_content = self._attempt.content
         return error

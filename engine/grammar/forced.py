@@ -12,6 +12,8 @@ from .bitmask import new_bitmask
 from .matcher import Matcher
 from .vocabulary import Vocabulary
 
+MAX_FORCED_BYTES = 2048
+"""More are left for the next time: a long constant would otherwise be spelled anew at every step, up to its end."""
 _SPECIAL = re.compile(rb"\xff\[(\d+)\]")
 
 
@@ -24,7 +26,7 @@ def spell_forced(matcher: Matcher, data: bytes, vocabulary: Vocabulary) -> list[
         vocabulary: The tokens.
     """
     token_ids: list[int] = []
-    for index, part in enumerate(_SPECIAL.split(data)):
+    for index, part in enumerate(_SPECIAL.split(data[:MAX_FORCED_BYTES])):
         if index % 2:
             token_ids.append(int(part))
         elif part:

@@ -17,7 +17,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ..async_client import AsyncClient
-from ..errors import AnswerTruncatedError, GenerationError, InvalidAnswerError, Phase, ReasoningTruncatedError
+from ..errors import (
+    AnswerTruncatedError,
+    GenerationError,
+    InvalidAnswerError,
+    InvalidSchemaError,
+    Phase,
+    ReasoningTruncatedError,
+    UnsupportedSchemaError,
+)
 from ..events import ContentDelta, Event, FinalResult, ReasoningDelta, RetryStarted
 from ..result import Enforcement, FinishReason, Result, TokenLogprob, Usage
 from .merge import merge
@@ -121,6 +129,9 @@ class ServedModel:
                             if not has_left and outcome.content:
                                 yield ContentDelta(outcome.content, outcome.logprobs)
                             yield outcome
+        except (InvalidSchemaError, UnsupportedSchemaError) as error:
+            error.param = call.output_param
+            raise
         except (ReasoningTruncatedError, AnswerTruncatedError) as error:
             if not has_left and error.raw_content:
                 yield ContentDelta(error.raw_content)

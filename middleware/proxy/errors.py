@@ -107,6 +107,8 @@ def from_middleware_error(error: MiddlewareError) -> ApiError:
         mapped = ApiError(500, error.message, code="internal_error", retryable=error.retryable)
     if error.hint:
         mapped.details.setdefault("hint", error.hint)
+    if isinstance(error, UpstreamError):
+        mapped.details |= _written(error)
     return mapped
 
 
@@ -115,16 +117,29 @@ def _request_error(error: MiddlewareError) -> ApiError | None:
         case UnknownModelError():
             return ApiError(404, error.message, param="model", code="model_not_found")
         case UnsupportedSchemaError():
-            return ApiError(
-                400, error.message, param=SCHEMA_PARAM, code="schema_not_supported", details={"pointer": error.pointer}
-            )
+            return ApiError(400, error.message, param=_schema_param(error), code="schema_not_supported", details=_place(error))
         case InvalidSchemaError():
-            details = {"pointer": error.pointer}
-            return ApiError(400, error.message, param=SCHEMA_PARAM, code="schema_invalid", details=details)
+            return ApiError(400, error.message, param=_schema_param(error), code="schema_invalid", details=_place(error))
         case InvalidRequestError():
             return ApiError(400, error.message, param=error.param, code="invalid_value")
         case _:
             return None
+
+
+def _schema_param(error: InvalidRequestError) -> str | None:
+    return SCHEMA_PARAM if error.param == "output_type" else error.param
+
+
+def _place(error: InvalidSchemaError | UnsupportedSchemaError) -> dict[str, Any]:
+    place = {"pointer": error.pointer} if error.line is None else {"line": error.line, "column": error.column}
+    return place | _written(error)
+
+
+def _written(error: MiddlewareError) -> dict[str, Any]:
+    """What the model had written before the error, where it had."""
+    if not error.reasoning and not error.raw_content:
+        return {}
+    return {"reasoning_content": error.reasoning, "raw_content": error.raw_content}
 
 
 def _generation_error(error: MiddlewareError) -> ApiError | None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..settings import MAX_LOGPROBS
 from ..text_types import Choice, Grammar, Regex, StructuralTag, TextType
-from .errors import ApiError, invalid_parameter
+from .errors import SCHEMA_PARAM, ApiError, invalid_parameter
 
 HARMLESS_FIELDS = frozenset(
     {
@@ -155,6 +155,7 @@ class CompletionCall:
         settings: Generation settings that the caller gave; what is absent is left to the defaults of the client.
         include_reasoning: False hides the thinking from the reply; the model still thinks.
         n: Answers that are wanted.
+        output_param: Field that asked for the schema or the constraint.
     """
 
     model: str
@@ -168,6 +169,7 @@ class CompletionCall:
     include_usage: bool = False
     include_reasoning: bool = True
     n: int = 1
+    output_param: str = SCHEMA_PARAM
 
     @property
     def wants_logprobs(self) -> bool:
@@ -199,7 +201,7 @@ def read_call(data: bytes) -> CompletionCall:
         raise invalid_parameter("stream_options", "stream_options is only allowed with stream: true")
     if body.top_logprobs and not body.logprobs:
         raise invalid_parameter("top_logprobs", "top_logprobs is only allowed with logprobs: true")
-    schema, text_type = _wanted_output(body)
+    param, schema, text_type = _wanted_output(body)
     return CompletionCall(
         model=body.model,
         messages=[_plain_message(message) for message in body.messages],
@@ -212,6 +214,7 @@ def read_call(data: bytes) -> CompletionCall:
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         include_reasoning=body.include_reasoning is not False,
         n=body.n or 1,
+        output_param=param,
     )
 
 
@@ -271,8 +274,8 @@ def _plain_message(message: _Message) -> dict[str, str]:
     return {"role": role, "content": content or ""}
 
 
-def _wanted_output(body: _Body) -> tuple[dict[str, Any] | None, TextType | None]:
-    """Give the schema, or what the text is bound to.
+def _wanted_output(body: _Body) -> tuple[str, dict[str, Any] | None, TextType | None]:
+    """Give the field that asks for it, and the schema or what the text is bound to.
 
     Raises:
         ApiError: More than one constraint, or an empty one.
@@ -284,8 +287,8 @@ def _wanted_output(body: _Body) -> tuple[dict[str, Any] | None, TextType | None]
     if len(wanted) > 1:
         raise invalid_parameter(list(wanted)[1], f"only one of {' and '.join(wanted)} can bind an answer")
     for param, value in wanted.items():
-        return _read_constraint(param, value)
-    return None, None
+        return SCHEMA_PARAM if param == "response_format" else param, *_read_constraint(param, value)
+    return SCHEMA_PARAM, None, None
 
 
 def _text_constraints(body: _Body) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import (
     InvalidRequestError,
     InvalidSchemaError,
@@ -19,16 +21,20 @@ def translate_engine_error(error: Exception) -> MiddlewareError:
     names = {kind.__name__ for kind in type(error).__mro__}
     text = str(error) or type(error).__name__
     hint: str | None = getattr(error, "hint", None)
-    pointer: str = getattr(error, "pointer", None) or "#"
+    place: dict[str, Any] = {
+        "pointer": getattr(error, "pointer", None) or "#",
+        "line": getattr(error, "line", None),
+        "column": getattr(error, "column", None),
+    }
     if "UnknownModelError" in names:
         return UnknownModelError(text, hint=hint)
     if "InvalidRequestError" in names:
         param: str | None = getattr(error, "param", None)
         return InvalidRequestError(text, param="messages" if param == "prompt" else param, hint=hint)
     if "InvalidGrammarError" in names:
-        return InvalidSchemaError(text, pointer=pointer, hint=hint)
+        return InvalidSchemaError(text, hint=hint, **place)
     if names & {"UnsupportedGrammarError", "GrammarCompileError", "GrammarLimitError", "GrammarDeadEndError"}:
-        return UnsupportedSchemaError(text, pointer=pointer, hint=hint)
+        return UnsupportedSchemaError(text, hint=hint, **place)
     if "UnknownBackendError" in names:
         return InvalidRequestError(text, param="backend", hint=hint)
     if "UnknownPromptStateError" in names:

@@ -12,6 +12,7 @@ import pytest
 from engine import EngineConfig, GrammarDeadEndError, GrammarSpec, LLMEngine, RequestOutput, SamplingParams
 from engine.grammar import GrammarManager
 from engine.grammar.closing import check_way_out, closing_tokens
+from engine.grammar.forced import MAX_FORCED_BYTES
 from engine.grammar.vocabulary import Vocabulary, read_vocabulary
 from tests.engine.grammar_backends import BACKENDS, SMALL, new_matcher, schema_spec
 from tests.engine.odd_tokenizers import byte_level, save_tiny_model
@@ -159,3 +160,18 @@ def test_constraint_that_the_tokenizer_cannot_express_fails_alone(gap_engine: LL
     assert output.token_ids == []
     assert run(gap_engine, ONE_KEY, 0).stop_reason == "stop"
     assert run(gap_engine, {"type": "integer"}, 0, 30).stop_reason == "stop"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_forced_text_is_spelled_in_parts(backend: str) -> None:
+    constant = json.dumps("ab" * 20_000)
+    matcher = new_matcher(BACKENDS[backend](SMALL), schema_spec({"const": json.loads(constant)}), (STOP,))
+    written = 0
+    for _ in range(100):
+        forced = matcher.forced_tokens()
+        written += sum(len(SMALL.token_bytes[token_id]) for token_id in forced)
+        assert len(forced) <= MAX_FORCED_BYTES
+        assert matcher.accept_tokens(forced or [ord('"')])
+        if matcher.is_completed():
+            break
+    assert written >= len(constant) - 2

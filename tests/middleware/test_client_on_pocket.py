@@ -17,11 +17,13 @@ from middleware import (
     Client,
     ContentDelta,
     FinalResult,
+    Grammar,
     InvalidRequestError,
     InvalidSchemaError,
     PartialObject,
     ReasoningDelta,
     ReasoningTruncatedError,
+    Regex,
     UnknownModelError,
     UnsupportedSchemaError,
 )
@@ -205,3 +207,22 @@ def test_option_that_the_engine_cannot_take_names_itself(client: Client, options
     with pytest.raises(InvalidRequestError) as caught:
         client.generate(Order, "x", **options)
     assert caught.value.param == next(iter(options))
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", "x(?=a)b", "(?!a)a"])
+def test_expression_that_no_text_matches_is_refused_without_a_token(client: Client, pattern: str) -> None:
+    with pytest.raises(InvalidSchemaError, match="no text matches") as caught:
+        client.generate(Regex(pattern), "3 lamps")
+    assert (caught.value.reasoning, caught.value.raw_content) == (None, "")
+
+
+def test_place_of_a_bad_grammar_is_in_the_error(client: Client) -> None:
+    with pytest.raises(InvalidSchemaError) as caught:
+        client.generate(Grammar('root ::= "a"\nroot ::= "b"'), "3 lamps")
+    assert (caught.value.line, caught.value.column) == (2, 1)
+
+
+def test_long_constant_is_written_without_spelling_its_rest_at_every_step(client: Client) -> None:
+    with pytest.raises(AnswerTruncatedError) as caught:
+        client.generate({"const": "x" * 300_000}, "3 lamps", max_reasoning_tokens=3, max_tokens=40, timeout_s=60)
+    assert caught.value.raw_content.startswith('"xxxx')

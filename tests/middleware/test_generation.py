@@ -27,6 +27,7 @@ from middleware import (
     Result,
     RetryStarted,
     TokenLogprob,
+    UnsupportedSchemaError,
     UpstreamBusyError,
     UpstreamError,
     UpstreamTimeoutError,
@@ -403,3 +404,32 @@ def test_logprobs_of_the_last_attempt_are_the_results(collect: Collect) -> None:
     events = collect(ScriptedUpstream([script("no", bad), script(GOOD, good)]), Color, logprobs=0)
     assert result_of(events).logprobs == (good, good)
     assert [event.logprobs for event in events if isinstance(event, ContentDelta)] == [(bad,), (bad,), (good,), (good,)]
+
+
+def test_refused_further_attempt_tells_what_was_wrong_with_the_last(collect: Collect) -> None:
+    """Its prompt is longer, and may not fit any more."""
+    too_long = InvalidRequestError("the prompt has 9 tokens", param="messages")
+    with pytest.raises(InvalidAnswerError) as caught:
+        collect(ScriptedUpstream([reply("I think", '{"hue":"blue","pct":75}'), [too_long]]), Color)
+    error = caught.value
+    assert (error.reasoning, error.raw_content, len(error.attempts)) == ("I think", '{"hue":"blue","pct":75}', 1)
+    assert "hue" in str(error.problems[0])
+    assert error.hint is not None
+    assert "the prompt has 9 tokens" in error.hint
+
+
+def test_constraint_that_proves_too_complex_carries_what_was_written(collect: Collect) -> None:
+    script: Reply = [UpstreamDelta("I think", '{"hue":'), UnsupportedSchemaError("too complex")]
+    with pytest.raises(UnsupportedSchemaError) as caught:
+        collect(ScriptedUpstream([script]), Color)
+    assert (caught.value.reasoning, caught.value.raw_content) == ("I think", '{"hue":')
+
+
+def test_long_patterns_are_shown_in_part(collect: Collect) -> None:
+    pattern = "|".join(f"a{number}" for number in range(5000))
+    upstream = ScriptedUpstream([reply("", '"b"')] * 2, traits=UpstreamTraits(extracts_answer=True))
+    with pytest.raises(InvalidAnswerError) as caught:
+        collect(upstream, {"type": "string", "pattern": pattern}, max_attempts=2)
+    assert len(str(caught.value)) < 1000
+    assert sum(len(message["content"]) for message in upstream.requests[1].messages) < 2000
+    assert pattern in caught.value.problems[0].message

@@ -12,7 +12,16 @@ import httpx2
 import openai
 import pytest
 
-from middleware import TokenLogprob, UpstreamBusyError, UpstreamError, UpstreamTimeoutError, UpstreamUnavailableError, Usage
+from middleware import (
+    InvalidSchemaError,
+    TokenLogprob,
+    UnsupportedSchemaError,
+    UpstreamBusyError,
+    UpstreamError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+    Usage,
+)
 from middleware.proxy import Limits
 from middleware.testing import reply
 from middleware.upstreams.base import UpstreamDelta, UpstreamEnd
@@ -420,3 +429,32 @@ def test_server_refuses_stop_texts_beside_a_schema() -> None:
     with running(model) as server:
         error = _post(server, stop=["}"], response_format=FORMAT).json()["error"]
     assert (error["param"], error["code"]) == ("stop", "invalid_value")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": FORMAT}, "response_format.json_schema.schema"),
+        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"structured_outputs": {"regex": "a+"}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"json": SCHEMA}}, "structured_outputs.json"),
+    ],
+)
+def test_server_names_the_field_and_the_place_of_a_bad_constraint(fields: dict[str, Any], param: str) -> None:
+    written = UpstreamDelta("hm", "{")
+    _, model = scripted(
+        [InvalidSchemaError("bad", line=2, column=7)], [written, UnsupportedSchemaError("too much", pointer="#/a")]
+    )
+    with running(model) as server:
+        error = _post(server, **fields).json()["error"]
+        assert (error["param"], error["code"], error["details"]) == (param, "schema_invalid", {"line": 2, "column": 7})
+        error = _post(server, **fields).json()["error"]
+    assert (error["param"], error["code"]) == (param, "schema_not_supported")
+    assert error["details"] == {"pointer": "#/a", "reasoning_content": "hm", "raw_content": "{"}
+
+
+def test_server_gives_what_was_written_before_the_upstream_broke_off() -> None:
+    _, model = scripted([UpstreamDelta("hm", ""), UpstreamUnavailableError("gone")])
+    with running(model) as server:
+        error = _post(server).json()["error"]
+    assert (error["code"], error["details"]) == ("upstream_unavailable", {"reasoning_content": "hm", "raw_content": ""})
