@@ -20,7 +20,7 @@ from engine.grammar.bitmask_transport import from_bytes, to_bytes
 from engine.grammar.kernels import KERNELS, make_kernel, pick_kernel
 from engine.grammar.kernels.native_kernel import SOURCE
 from engine.grammar.kernels.torch_kernel import make_compiled_kernel
-from tests.engine.bitmask_oracle import check_kernel
+from tests.engine.bitmask_oracle import WIDTHS, check_kernel
 
 ON_CPU = ("native", "numpy", "torch", "xgrammar")
 
@@ -47,19 +47,26 @@ def test_inductor_does_what_numpy_does() -> None:
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_triton_kernel_does_what_numpy_does_in_the_interpreter() -> None:
+@pytest.mark.parametrize(
+    ("widths", "dtypes", "count"),
+    [
+        pytest.param((33, 4097), "torch.float32,", 16, id="quick"),
+        pytest.param(WIDTHS, "torch.float32, torch.bfloat16, torch.float16", 126, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_triton_kernel_does_what_numpy_does_in_the_interpreter(widths: tuple[int, ...], dtypes: str, count: int) -> None:
     """In a process of its own: the interpreter is switched on before triton is imported."""
     code = (
         "import torch\n"
         "from engine.grammar.kernels import make_kernel\n"
-        "from tests.engine.bitmask_oracle import check_kernel\n"
-        "print(check_kernel(make_kernel('triton'), widths=(33, 4097), dtypes=(torch.float32,)))\n"
+        "from tests.engine.bitmask_oracle import WIDTHS, check_kernel\n"
+        f"print(check_kernel(make_kernel('triton'), widths={widths}, dtypes=({dtypes})))\n"
     )
     root = Path(__file__).parents[2]
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip() == "16"
+    assert done.stdout.strip() == str(count)
 
 
 def test_device_gets_its_kernel() -> None:

@@ -185,7 +185,8 @@ class XGrammarBackend:
         running = [(matcher, row) for matcher, row in jobs if not matcher.is_terminated()]
         self._batch.batch_fill_next_token_bitmask([matcher.raw for matcher, _ in running], bitmask, [row for _, row in running])
         for matcher, row in running:
-            matcher.finish_row(bitmask, row)
+            if bitmask.shape[1] != matcher._exact_words:
+                matcher.finish_row(bitmask, row)
         for matcher, row in jobs:
             if matcher.is_terminated():
                 matcher.fill_bitmask(bitmask, row)
@@ -331,6 +332,9 @@ class _XGrammarMatcher:
         self._foreign_stop_ids = tuple(set(backend.vocabulary.stop_token_ids).difference(stop_token_ids))
         self._num_steps = num_steps
         self._named = named
+        # Width of rows in which xgrammar sets nothing that would have to be denied; None if it always may.
+        num_words, num_bits = divmod(backend.vocabulary.vocab_size, BITS_PER_WORD)
+        self._exact_words = None if num_bits or self._foreign_stop_ids else num_words
         # xgrammar's own answer, which every row asks for.
         self._is_terminated = bool(raw.is_terminated())
 
@@ -367,13 +371,12 @@ class _XGrammarMatcher:
             set_bits_inplace(bitmask.numpy()[row], self._stop_token_ids)
             return
         self.raw.fill_next_token_bitmask(bitmask, row)
-        self.finish_row(bitmask, row)
+        if bitmask.shape[1] != self._exact_words:
+            self.finish_row(bitmask, row)
 
     def finish_row(self, bitmask: torch.Tensor, row: int) -> None:
         """Deny what xgrammar 0.2.9 sets and does not take: stop ids that are not the request's, and padding columns."""
         num_words, num_bits = divmod(self.backend.vocabulary.vocab_size, BITS_PER_WORD)
-        if not self._foreign_stop_ids and not num_bits and bitmask.shape[1] == num_words:
-            return
         words = bitmask.numpy()[row]
         clear_bits_inplace(words, self._foreign_stop_ids)
         if num_bits:
