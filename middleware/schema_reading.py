@@ -101,16 +101,28 @@ _PIECE = re.compile(
 _MEMBER = re.compile(r"\\[dDwWsS](-)(?!\])|(?<![\[^])(?<!\[\^)(-)(?=\\[dDwWsS])|\\.|.", re.DOTALL)
 
 
+_PYTHON_ANCHORS = {r"\A": "^", r"\Z": "$", r"\z": "$"}
+
+
 def respell_pattern(pattern: Any) -> Any:
-    r"""Escape what old engines take as it stands: `{` that opens no repetition, and `-` beside a class, as in `[\w-.]`."""
-    if not isinstance(pattern, str) or ("{" not in pattern and "-" not in pattern):
+    r"""Write in ECMA-262 what other engines take.
+
+    `{` that opens no repetition and `-` beside a class, as in `[\w-.]`, are escaped; `\A`, `\Z` and a leading `(?s)` are
+    written out.
+    """
+    if not isinstance(pattern, str) or not _ODD.search(pattern):
         return pattern
-    return "".join(_respell_piece(found[0]) for found in _PIECE.finditer(pattern))
+    has_whole_dots = pattern.startswith("(?s)")
+    pieces = (found[0] for found in _PIECE.finditer(pattern.removeprefix("(?s)")))
+    return "".join(r"[\s\S]" if has_whole_dots and piece == "." else _respell_piece(piece) for piece in pieces)
+
+
+_ODD = re.compile(r"[{-]|\\[AZz]|^\(\?s\)")
 
 
 def _respell_piece(piece: str) -> str:
     if piece == "{":
-        return "\\{"
+        return r"\{"
     if not piece.startswith("[") or len(piece) == 1:
-        return piece
-    return "".join(found[0][:-1] + "\\-" if found[1] or found[2] else found[0] for found in _MEMBER.finditer(piece))
+        return _PYTHON_ANCHORS.get(piece, piece)
+    return "".join(found[0][:-1] + r"\-" if found[1] or found[2] else found[0] for found in _MEMBER.finditer(piece))

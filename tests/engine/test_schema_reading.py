@@ -29,6 +29,7 @@ BYTES = Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,))
 BACKENDS: dict[str, Callable[..., GrammarBackend]] = {"xgrammar": XGrammarBackend, "llguidance": LLGuidanceBackend}
 DRAFT4, DRAFT6, DRAFT7 = (f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7))
 IGLU = "http://iglucentral.com/schemas/com.snowplowanalytics.self-desc/schema/jsonschema/1-0-0#"
+LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
 
@@ -66,6 +67,8 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "dash-beside-a-class": ({"type": "string", "pattern": r"^[\w-.]+$"}, ["a-b."], ["a b"]),
     "dash-before-a-class": ({"type": "string", "pattern": r"^[a-\d]+$"}, ["a-1"], ["b"]),
     "brace-that-repeats-nothing": ({"type": "string", "pattern": "^{{x}}$"}, ["{{x}}"], ["x"]),
+    "anchors-of-python": ({"type": "string", "pattern": r"\A[a-z]+\Z"}, ["ab"], ["a1"]),
+    "dots-that-take-line-ends": ({"type": "string", "pattern": r"(?s)^a.b[.]$"}, ["a\u2028b."], ["a\u2028bc"]),
     "name-pattern": ({"type": "object", "patternProperties": {"^${": WHOLE, "": TEXT}}, [{"a": "b"}], [{"a": 1}]),
     "definition-that-is-none": ({"$schema": DRAFT7, "$defs": {"description": "text"}, **TEXT}, ["a"], [1]),
     "metaschema": ({"$schema": DRAFT7, **at({"$ref": DRAFT7})}, [{"x": {"type": "string"}}], [{"x": {"type": "strnig"}}]),
@@ -78,6 +81,11 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "length-beyond-any": ({"type": "string", "maxLength": 10**12}, ["a"], [1]),
     "pattern-and-length-hard-to-prove": (
         {"type": "string", "pattern": r"^arn:.*(:)*:.*[\s\S]*$", "minLength": 9, "maxLength": 2048}, ["arn:aws:iam"], ["x"],
+    ),
+    "bounded-repeats-hard-to-prove": (
+        {"type": "string", "pattern": rf"^(\.?)(?:{LABEL}\.)+[a-z0-9][a-z0-9-]{{0,61}}[a-z0-9]$", "maxLength": 253},
+        ["a.bc"],
+        ["a", "-.bc"],
     ),
     "patterns-hard-to-prove": (
         {"type": "string", "format": "email", "pattern": r"^\w+([\.-]?\w+)*@\w+([\.-]?\w+)*(\.\w{2,})+$", "minLength": 6},
@@ -151,6 +159,8 @@ PATTERNS = {
     r"[\]-\w]": r"[\]\-\w]",
     "^{{.*}}$": r"^\{\{.*}}$",
     r"a{,3}": r"a\{,3}",
+    r"\A\\A[\s.]\Z": r"^\\A[\s.]$",
+    r"(?s)^.\.[.]": r"^[\s\S]\.[.]",
     r"a{3}b{2,}c{1,2}[{]\{\u{1F600}\p{L}[\w-][-\w][^-\w][a\-\w](\d)-{0,1}": None,
 }
 

@@ -183,10 +183,10 @@ def _may_be_hard(patterns: list[str], lengths: dict[str, Any]) -> bool:
     """Whether llguidance has something to prove, and it may take more steps than it takes."""
     if len(patterns) + bool(lengths) < 2:
         return False
-    return sum(len(_UNBOUNDED.findall(pattern)) for pattern in patterns) > 2 or sum(map(len, patterns)) > 300
+    return sum(len(_REPEAT.findall(pattern)) for pattern in patterns) > 2 or sum(map(len, patterns)) > 300
 
 
-_UNBOUNDED = re.compile(r"(?<!\\)[*+]|,\}")
+_REPEAT = re.compile(r"(?<!\\)[*+]|,[0-9]{2,}\}|,\}")
 
 
 @lru_cache(maxsize=1024)
