@@ -11,6 +11,7 @@ from ..attention import Chunk, pack
 from ..errors import NoSuchWayError
 from ..kv_cache import PagedKVCache
 from ..model_loader import LoadedModel
+from .huge_pages import prefer_huge_pages
 from .layout import Layout, read_layout, why_not
 from .linear import Linear
 from .native import DTYPES, NativeOps, NativeProduct, load_library
@@ -71,6 +72,8 @@ class FlatForward:
         """Drop weights of the modules that the fast path holds in another layout; the model cannot be called after that."""
         for linear in self._linears():
             linear.release_modules()
+        if self._loaded.device.type == "cpu":
+            prefer_huge_pages(linear.memory() for linear in (*self._linears(), self._layout.head))
 
     def _linears(self) -> Iterator[Linear]:
         for layer in self._layout.layers:

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch.nn.functional import linear
 
+from .huge_pages import Span
+
 
 class FewRows(Protocol):
     """A kernel for products of a few rows with float32 weights."""
@@ -60,6 +62,12 @@ class Linear:
             return linear(x, self._weight, self._bias)
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._blocked, self._bias, "none", [], "")
         return product
+
+    def memory(self) -> Span:
+        """Say where the weights lie."""
+        if self._blocked is None:
+            return Span(self._weight.data_ptr(), self._weight.nbytes)
+        return Span(torch.ops.mkldnn.data_ptr(self._blocked), torch.ops.mkldnn._nbytes(self._blocked))
 
     def release_modules(self) -> None:
         """Drop the modules' own weights where a blocked copy replaces them; the modules cannot be called after that."""
