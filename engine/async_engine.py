@@ -142,6 +142,7 @@ class AsyncLLMEngine:
         self._ids = itertools.count()
         self._is_closing = False
         self._is_draining = False
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="thinkgate-engine", daemon=True)
         self._thread.start()
 
@@ -232,6 +233,12 @@ class AsyncLLMEngine:
         """Whether the engine takes requests: neither closed nor draining, and its thread runs."""
         return not self._is_closing and not self._is_draining and self._thread.is_alive()
 
+    def why_not_alive(self) -> str | None:
+        """Say why no request is taken; None while some are."""
+        if self._failure is not None:
+            return f"its thread ended with {self._failure!r}"
+        return None if self.is_alive() else "it is closed, or closing"
+
     def drain(self, timeout_s: float) -> bool:
         """Take no more requests, let those under way finish, then close; True if all did within `timeout_s`.
 
@@ -261,7 +268,7 @@ class AsyncLLMEngine:
     def _call(self, function: Callable[[], T]) -> T:
         """Run `function` on the engine's thread and give what it gives."""
         if self._is_closing or not self._thread.is_alive():
-            raise EngineClosedError("the engine is closed")
+            raise EngineClosedError(f"the engine is not running: {self.why_not_alive() or 'it is closing'}")
         future: Future[T] = Future()
 
         def run() -> None:
@@ -284,10 +291,15 @@ class AsyncLLMEngine:
         self._commands.put(abort)
 
     def _run(self) -> None:
-        while not self._is_closing:
-            self._do_commands()
-            if self._engine.has_unfinished() and not self._is_closing:
-                self._deliver(self._step())
+        try:
+            while not self._is_closing:
+                self._do_commands()
+                if self._engine.has_unfinished() and not self._is_closing:
+                    self._deliver(self._step())
+        except BaseException as error:  # nobody else would hear of it: this is the thread's last frame
+            logger.exception("the engine's thread ends")
+            self._failure = error
+            self._is_closing = True
         self._shut_down()
 
     def _step(self) -> list[RequestOutput]:
@@ -318,8 +330,13 @@ class AsyncLLMEngine:
                 stream.put(output)
 
     def _shut_down(self) -> None:
-        self._deliver(self._engine.fail_all(EngineClosedError("the engine was closed while this request ran")))
-        self._engine.close()
+        try:
+            self._deliver(self._engine.fail_all(EngineClosedError("the engine was closed while this request ran")))
+            self._engine.close()
+        except Exception:  # what ended the thread may be broken here too; readers must not wait for ever
+            logger.exception("the engine could not be closed in order")
+        for stream in list(self._streams.values()):
+            stream.cancel()
         while True:
             try:
                 self._commands.get_nowait()()

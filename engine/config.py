@@ -65,6 +65,7 @@ class EngineConfig:
         num_threads: Threads of torch's CPU kernels, set while a step runs and put back after it; None leaves torch's choice.
         max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
             verified in the same pass; they never change what comes out. 0 guesses none.
+        adapt_drafts: Whether drafts are made only where this engine measures that they gain time; False makes all that there are.
         draft_model: A smaller model with the same tokenizer that guesses too, or None.
     """
 
@@ -91,6 +92,7 @@ class EngineConfig:
     grammar_upgrade_after: int | None = None
     num_threads: int | None = None
     max_draft_tokens: int = 12
+    adapt_drafts: bool = True
     draft_model: str | None = None
 
     def __post_init__(self) -> None:

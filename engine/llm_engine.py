@@ -37,7 +37,7 @@ from .sampling_params import SamplingParams
 from .scheduler import ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence, StopReason
-from .speculative import Drafter
+from .speculative import Drafter, DraftGain
 from .speculative.draft_model import DraftModel
 from .threads import torch_threads
 
@@ -88,6 +88,7 @@ class LLMEngine:
         )
         with torch_threads(config.num_threads):
             self._runner = ModelRunner(self._loaded, self._kv_cache)
+        self._draft_gain = DraftGain(is_adaptive=config.adapt_drafts)
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,
@@ -97,6 +98,7 @@ class LLMEngine:
             max_queue=config.max_queue,
             grammar_timeout_s=config.grammar_timeout_s,
             max_draft_tokens=config.max_draft_tokens,
+            gain=self._draft_gain,
         )
         self._draft_model = DraftModel(config, self._loaded) if config.draft_model is not None else None
         self._metrics = MetricsRecorder(observer)
@@ -251,7 +253,7 @@ class LLMEngine:
                 looks_always=has_gaps,
             )
         if self.config.max_draft_tokens:
-            sequence.drafter = Drafter(prompt_ids)
+            sequence.drafter = Drafter(prompt_ids, gain=self._draft_gain)
         self._sequences[request_id] = sequence
         self._scheduler.add(sequence)
 
@@ -401,7 +403,7 @@ class LLMEngine:
         if chosen.error is not None:
             return self._fail(sequence, chosen.error)
         if sequence.drafter is not None and chunk.draft_token_ids:
-            sequence.drafter.learn(len(chosen.token_ids) - 1)
+            sequence.drafter.learn(len(chosen.token_ids) - 1, num_verified=len(chunk.draft_token_ids))
         num_before, reason = len(sequence.token_ids), None
         for token_id in chosen.token_ids:
             kept = self._keep_closable(sequence, token_id)
@@ -456,9 +458,14 @@ class LLMEngine:
                 sequence.drafter.suggest(guesses.get(sequence.request_id, ()))
 
     def _note_step(self, clock: StepClock, step: ScheduledStep, chosen: list[Chosen], outputs: list[RequestOutput]) -> None:
+        num_drafts = sum(len(chunk.draft_token_ids) for chunk in step.chunks)
+        step_s = clock.elapsed_s()
+        if all(chunk.num_scheduled_tokens == 1 for chunk in step.chunks):
+            own_s = clock.thread_s() if self._loaded.device.type == "cpu" else step_s
+            self._draft_gain.note_step(own_s, num_drafts=num_drafts)
         self._metrics.note_step(
             StepStats(
-                step_s=clock.elapsed_s(),
+                step_s=step_s,
                 schedule_s=clock.seconds("schedule"),
                 forward_s=clock.seconds("forward"),
                 fill_s=clock.seconds("fill"),
@@ -470,7 +477,7 @@ class LLMEngine:
                 num_waiting=self._scheduler.num_waiting,
                 num_scheduled_tokens=sum(chunk.num_query_tokens for chunk in step.chunks),
                 num_new_tokens=sum(len(output.new_token_ids) for output in outputs),
-                num_draft_tokens=sum(len(chunk.draft_token_ids) for chunk in step.chunks),
+                num_draft_tokens=num_drafts,
                 num_accepted_draft_tokens=sum(max(0, len(own.token_ids) - 1) for own in chosen),
             )
         )

@@ -109,6 +109,7 @@ class StepClock:
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self._seconds: dict[Part, float] = {}
+        self._thread_started = time.thread_time()
 
     @contextlib.contextmanager
     def part(self, name: Part) -> Iterator[None]:
@@ -130,6 +131,10 @@ class StepClock:
     def elapsed_s(self) -> float:
         """Give the seconds since the step began."""
         return time.perf_counter() - self._started
+
+    def thread_s(self) -> float:
+        """Give the seconds for which this thread had a core since the step began."""
+        return time.thread_time() - self._thread_started
 
 
 class MetricsRecorder:

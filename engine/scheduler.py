@@ -21,6 +21,7 @@ from .errors import EngineBusyError, EngineError, GrammarCompileError
 from .grammar import GrammarManager, GrammarSpec
 from .kv_cache import KVCache
 from .sequence import Sequence, SequenceStatus
+from .speculative import DraftGain
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Scheduler:
         max_queue: Sequences that may wait.
         grammar_timeout_s: A sequence whose grammar is not compiled by then fails.
         max_draft_tokens: Drafts of one sequence in one step; with many sequences less, see `DRAFTS_PER_STEP`.
+        gain: Is told how many sequences decode in the step that is scheduled; None where nothing is measured.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Scheduler:
         max_queue: int,
         grammar_timeout_s: float,
         max_draft_tokens: int = 0,
+        gain: DraftGain | None = None,
     ) -> None:
         self._kv_cache = kv_cache
         self._grammars = grammars
@@ -84,6 +87,7 @@ class Scheduler:
         self._max_queue = max_queue
         self._grammar_timeout_s = grammar_timeout_s
         self._max_draft_tokens = max_draft_tokens
+        self._gain = gain
         # Both in the order of `_place`; the running ones that stand last are preempted first.
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
@@ -166,7 +170,10 @@ class Scheduler:
 
     def _schedule_running(self, chunks: dict[str, Chunk]) -> int:
         """Schedule what runs already, the first ones first; give the number of sequences that had to make room."""
-        spare = self._max_num_batched_tokens - sum(sequence.num_pending_tokens == 1 for sequence in self._running)
+        num_decoding = sum(sequence.num_pending_tokens == 1 for sequence in self._running)
+        spare = self._max_num_batched_tokens - num_decoding
+        if self._gain is not None:
+            self._gain.begin_step(num_decoding)
         num_preempted = 0
         for sequence in list(self._running):
             if sequence.status is not SequenceStatus.RUNNING:

@@ -99,6 +99,14 @@ class AsyncClient:
         """
         await asyncio.to_thread(self._upstream.load)
 
+    def check_health(self) -> None:
+        """Say whether requests can be answered, as far as that is known without one; does not wait.
+
+        Raises:
+            UpstreamUnavailableError: None can, and none will.
+        """
+        self._upstream.check_health()
+
     async def close(self) -> None:
         """Free the model. May be called twice."""
         self._is_closed = True

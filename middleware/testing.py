@@ -98,6 +98,9 @@ class ScriptedUpstream:
     def load(self) -> None:
         """Do nothing."""
 
+    def check_health(self) -> None:
+        """A script is always well."""
+
     def close(self) -> None:
         """Note that it was called."""
         self.is_closed = True

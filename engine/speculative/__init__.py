@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .drafter import Drafter
+from .gain import DraftGain
 from .ngram import NgramIndex
 
-__all__ = ["Drafter", "NgramIndex"]
+__all__ = ["DraftGain", "Drafter", "NgramIndex"]

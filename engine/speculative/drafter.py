@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..grammar import Matcher
+from .gain import DraftGain, DraftSource
 from .ngram import NgramIndex
 
 MIN_LOOKUP = 2
@@ -20,9 +21,11 @@ class Drafter:
     Args:
         prompt_token_ids: Where prompt lookup begins to look.
         use_lookup: Whether to look runs up at all.
+        gain: What drafts cost and bring in this engine; None takes every draft that there is.
     """
 
-    def __init__(self, prompt_token_ids: Sequence[int], *, use_lookup: bool = True) -> None:
+    def __init__(self, prompt_token_ids: Sequence[int], *, use_lookup: bool = True, gain: DraftGain | None = None) -> None:
+        self._gain = gain or DraftGain(is_adaptive=False)
         self._index = NgramIndex()
         self._use_lookup = use_lookup
         if use_lookup:
@@ -30,6 +33,8 @@ class Drafter:
         self._lookup_limit = MIN_LOOKUP * 2
         # Drafts of the last proposal that came from lookup: (first index, length) within it.
         self._lookups: list[tuple[int, int]] = []
+        # Where each draft of the last proposal came from.
+        self._sources: list[DraftSource] = []
         self._suggested: list[int] = []
 
     def extend(self, token_ids: Sequence[int]) -> None:
@@ -48,16 +53,35 @@ class Drafter:
             matcher: The grammar that rules all of them, or None where none rules any; its state is as before afterwards.
             limit: At least 0.
         """
-        self._lookups = []
+        self._lookups, self._sources = [], []
         suggested, self._suggested = self._suggested, []
-        if matcher is None:
-            return suggested[:limit] or self._look_up([], limit)
+        is_constrained = matcher is not None
+        if not self._gain.may_look(is_constrained=is_constrained):
+            return []
+        drafts = self._find_free(suggested, limit) if matcher is None else self._find_allowed(matcher, suggested, limit)
+        num_worth = self._gain.num_worth(self._sources, is_constrained=is_constrained)
+        del self._sources[num_worth:]
+        return drafts[:num_worth]
+
+    def _find_free(self, suggested: list[int], limit: int) -> list[int]:
+        if drafts := suggested[:limit]:
+            self._sources += ["model"] * len(drafts)
+            return drafts
+        drafts = self._look_up([], limit)
+        self._sources += ["lookup"] * len(drafts)
+        return drafts
+
+    def _find_allowed(self, matcher: Matcher, suggested: list[int], limit: int) -> list[int]:
+        """Drafts that the grammar allows; the matcher is as before afterwards."""
         drafts: list[int] = []
         while len(drafts) < limit and not matcher.is_terminated():
+            source: DraftSource = "forced"
             more = matcher.forced_tokens()[: limit - len(drafts)]
             if not more and suggested and not drafts:
+                source = "model"
                 more = suggested[: min(limit, matcher.validate_tokens(suggested))]
             if not more:
+                source = "quoted"
                 found = self._look_up(drafts, limit - len(drafts))
                 more = found[: matcher.validate_tokens(found)] if found else []
                 if not more:
@@ -66,17 +90,20 @@ class Drafter:
             if not matcher.accept_tokens(more):
                 break
             drafts += more
+            self._sources += [source] * len(more)
         matcher.rollback(len(drafts))
         return drafts
 
-    def learn(self, num_accepted: int) -> None:
-        """Take how many drafts of the last proposal the model took.
+    def learn(self, num_accepted: int, *, num_verified: int) -> None:
+        """Take how many drafts of the last proposal the model took, of those that it was asked about.
 
         A look-up that was taken whole doubles the next ones, one that was not halves them.
         """
+        del self._sources[num_verified:]
+        self._gain.note_verified(self._sources, num_accepted)
         for first, length in self._lookups:
-            if num_accepted < first:
-                return
+            if num_accepted < first or len(self._sources) < first + length:
+                return  # not reached, or cut: neither taken whole nor refused
             taken_whole = num_accepted >= first + length
             wanted = self._lookup_limit * 2 if taken_whole else self._lookup_limit // 2
             self._lookup_limit = max(MIN_LOOKUP, min(MAX_LOOKUP, wanted))

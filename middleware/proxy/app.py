@@ -43,6 +43,9 @@ def create_app(models: Iterable[ServedModel], *, api_keys: Iterable[str] = (), l
         return JSONResponse(model_body(model.id, created=created))
 
     async def health(request: Request) -> JSONResponse:
+        failed = {model.id: text for model in by_id.values() if (text := model.why_unhealthy()) is not None}
+        if failed:
+            return JSONResponse({"status": "failed", "num_running": slots.num_taken, "failed": failed}, status_code=503)
         return JSONResponse({"status": "ok", "num_running": slots.num_taken})
 
     async def refuse(request: Request, error: Exception) -> JSONResponse:

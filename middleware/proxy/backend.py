@@ -25,6 +25,7 @@ from ..errors import (
     Phase,
     ReasoningTruncatedError,
     UnsupportedSchemaError,
+    UpstreamError,
 )
 from ..events import ContentDelta, Event, FinalResult, ReasoningDelta, RetryStarted
 from ..result import Enforcement, FinishReason, Result, TokenLogprob, Usage
@@ -83,6 +84,14 @@ class ServedModel:
     def is_local(self) -> bool:
         """Whether our own engine runs it."""
         return self.model.startswith(LOCAL_PREFIX)
+
+    def why_unhealthy(self) -> str | None:
+        """Say why this model answers nothing any more; None if it does, as far as is known."""
+        try:
+            self.client.check_health()
+        except UpstreamError as error:
+            return str(error)
+        return None
 
     async def complete_all(self, call: CompletionCall, *, timeout_s: float) -> AsyncGenerator[tuple[int, Piece], None]:
         """Yield the pieces of all `n` completions as they come, each with the number of its completion.

@@ -120,6 +120,14 @@ class Upstream(Protocol):
         """Get ready now what would otherwise be made ready at the first request. May take long."""
         ...
 
+    def check_health(self) -> None:
+        """Say whether requests can be answered, as far as that is known without one; quick.
+
+        Raises:
+            UpstreamUnavailableError: None can, and none will.
+        """
+        ...
+
     def close(self) -> None:
         """Free what the upstream holds. May be called twice."""
         ...

@@ -91,6 +91,17 @@ class LocalUpstream:
         """
         self._loaded()
 
+    def check_health(self) -> None:
+        """Look whether the engine takes requests; a model that is not loaded yet is well.
+
+        Raises:
+            UpstreamUnavailableError: The engine's thread is gone, or it was closed.
+        """
+        with self._lock:
+            engine = self._engine
+        if engine is not None and not engine.is_alive():
+            raise UpstreamUnavailableError(f"the engine of {self._model!r} takes no requests: {engine.why_not_alive()}")
+
     def close(self) -> None:
         """Stop the engine and free the model."""
         with self._lock:

@@ -121,6 +121,9 @@ class RemoteUpstream:
         """Import litellm and look the model up in its tables."""
         self._prepare()
 
+    def check_health(self) -> None:
+        """Nothing is known of a server before it is asked."""
+
     def close(self) -> None:
         """Nothing is held: connections belong to litellm."""
 

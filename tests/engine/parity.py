@@ -142,7 +142,7 @@ class Parity:
         self._wanted: dict[int, list[int]] = {}
 
     def check(self, batch: int) -> ParityReport:
-        """Serve all prompts with `batch` sequences together, in few blocks, with default drafts."""
+        """Serve all prompts with `batch` sequences together, in few blocks, with all drafts that there are."""
         # One sequence of full length fits, and a little more: the running ones must make room for each other.
         num_tokens = self._max_model_len + BLOCK_SIZE * (2 if batch < 16 else 8)
         token_bytes = bytes_per_token(cast(Any, SimpleNamespace(model=self._model)))
@@ -153,6 +153,7 @@ class Parity:
             max_num_batched_tokens=batch + 48,
             max_model_len=self._max_model_len,
             kv_block_size=BLOCK_SIZE,
+            adapt_drafts=False,
             kv_cache_bytes=num_tokens * token_bytes,
         )
         engine = LLMEngine(config)

@@ -171,6 +171,28 @@ def test_failing_step_tells_its_requests_and_the_engine_lives_on(engine: AsyncLL
     assert len(list(engine.submit([1, 2], SamplingParams(max_tokens=3)))[-1].token_ids) == 3
 
 
+@pytest.mark.parametrize("is_closable", [True, False], ids=["in-order", "broken-too"])
+def test_thread_that_ends_says_so_and_leaves_no_reader_waiting(
+    engine: AsyncLLMEngine, monkeypatch: pytest.MonkeyPatch, is_closable: bool
+) -> None:
+    def fail(*args: object) -> None:
+        raise MemoryError("bug")
+
+    assert engine.why_not_alive() is None
+    stream = engine.submit([1, 2], LONG)
+    if not is_closable:
+        monkeypatch.setattr(engine._engine, "fail_all", fail)
+    monkeypatch.setattr(engine, "_step", fail)
+    outputs = list(stream)
+    if is_closable:
+        assert isinstance(outputs[-1].error, EngineClosedError)
+    engine._thread.join(20)
+    assert not engine.is_alive()
+    assert "MemoryError('bug')" in str(engine.why_not_alive())
+    with pytest.raises(EngineClosedError, match="MemoryError"):
+        engine.submit([1, 2])
+
+
 def test_reader_whose_loop_is_gone_does_not_stop_the_engine(engine: AsyncLLMEngine) -> None:
     async def begin() -> None:
         stream = engine.submit([1, 2], LONG)

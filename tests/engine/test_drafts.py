@@ -54,7 +54,9 @@ TEXTS = ("3 lamps, 3 lamps, 3 lamps", "two chairs for 15 euros, please", "a", "l
 @pytest.fixture(scope="module")
 def engines(tiny_model: Path) -> Iterator[tuple[LLMEngine, LLMEngine]]:
     """Without drafts, and with."""
-    made = tuple(LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=8, max_draft_tokens=n)) for n in (0, 12))
+    made = tuple(
+        LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=8, max_draft_tokens=n, adapt_drafts=False)) for n in (0, 12)
+    )
     yield made[0], made[1]
     for engine in made:
         engine.close()
@@ -124,7 +126,12 @@ def test_drafts_hold_no_block_that_the_running_ones_need(tiny_model: Path) -> No
     for num_drafts in (0, 12):
         engine = LLMEngine(
             EngineConfig(
-                model=str(tiny_model), max_num_seqs=4, max_model_len=128, kv_cache_bytes=80_000, max_draft_tokens=num_drafts
+                model=str(tiny_model),
+                max_num_seqs=4,
+                max_model_len=128,
+                kv_cache_bytes=80_000,
+                max_draft_tokens=num_drafts,
+                adapt_drafts=False,
             )
         )
         outputs = run(engine, SamplingParams(max_tokens=70, max_reasoning_tokens=30), is_constrained=True)
@@ -192,7 +199,7 @@ def test_lookup_length_follows_what_the_model_takes() -> None:
     for num_accepted in (99, 99, 99, 0, 0, 0, 0):
         drafts = drafter.propose(None, 99)
         lengths.append(len(drafts))
-        drafter.learn(min(num_accepted, len(drafts)))
+        drafter.learn(min(num_accepted, len(drafts)), num_verified=len(drafts))
     assert lengths == [4, 8, 16, 16, 8, 4, 2]
 
 
@@ -216,7 +223,9 @@ def test_draft_model_changes_the_speed_only(
 ) -> None:
     params = SamplingParams(max_tokens=50, max_reasoning_tokens=20, **options)
     for draft_model, least_share in ((tiny_model, 0.6), (other_model, 0.1)):
-        config = EngineConfig(model=str(tiny_model), max_num_seqs=8, max_draft_tokens=5, draft_model=str(draft_model))
+        config = EngineConfig(
+            model=str(tiny_model), max_num_seqs=8, max_draft_tokens=5, adapt_drafts=False, draft_model=str(draft_model)
+        )
         engine = LLMEngine(config)
         for is_constrained in (True, False):
             plain = run(engines[0], params, is_constrained=is_constrained)

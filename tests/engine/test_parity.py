@@ -72,6 +72,7 @@ def test_answers_are_greedy_whatever_happens(tiny_model: Path, max_num_seqs: int
             kv_block_size=8,
             kv_cache_bytes=(152 if max_num_seqs < 16 else 200) * 256,
             max_draft_tokens=max_draft_tokens,
+            adapt_drafts=False,
         )
     )
     model = AutoModelForCausalLM.from_pretrained(tiny_model)

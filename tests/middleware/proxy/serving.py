@@ -15,7 +15,7 @@ from middleware import AsyncClient
 from middleware.proxy import Limits, ServedModel, create_app
 from middleware.proxy.server import listen
 from middleware.testing import Reply, ScriptedUpstream
-from middleware.upstreams.base import ChatRequest, UpstreamDelta, UpstreamItem
+from middleware.upstreams.base import ChatRequest, Upstream, UpstreamDelta, UpstreamItem
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class EndlessUpstream(ScriptedUpstream):
             raise
 
 
-def served(upstream: ScriptedUpstream, model: str = "local/scripted") -> ServedModel:
+def served(upstream: Upstream, model: str = "local/scripted") -> ServedModel:
     return ServedModel(model, model, AsyncClient(model, upstream=upstream))
 
 

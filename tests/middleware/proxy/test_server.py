@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -25,6 +26,7 @@ from middleware import (
 from middleware.proxy import Limits
 from middleware.testing import reply
 from middleware.upstreams.base import UpstreamDelta, UpstreamEnd
+from middleware.upstreams.local import LocalUpstream
 
 from .serving import EndlessUpstream, Running, running, scripted, served
 
@@ -248,6 +250,21 @@ def test_server_sends_keep_alive_comments_while_the_model_is_silent() -> None:
     events = [event for event in _events(response.text) if not event.startswith(":")]
     assert json.loads(events[-2])["error"]["code"] == "upstream_timeout"
     assert events[-1] == "[DONE]"
+
+
+def test_health_names_the_model_whose_engine_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream = LocalUpstream("pocket-r1")
+    with running(served(upstream)) as server:
+        assert httpx2.get(f"{server.base_url}/health").status_code == 200
+        gone = SimpleNamespace(is_alive=lambda: False, why_not_alive=lambda: "its thread ended", close=lambda: None)
+        monkeypatch.setattr(upstream, "_engine", gone)
+        response = httpx2.get(f"{server.base_url}/health")
+    assert response.status_code == 503
+    assert response.json() == {
+        "status": "failed",
+        "num_running": 0,
+        "failed": {MODEL: "the engine of 'pocket-r1' takes no requests: its thread ended"},
+    }
 
 
 def test_server_ends_a_request_at_its_deadline() -> None:

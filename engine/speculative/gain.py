@@ -1,0 +1,192 @@
+"""Whether drafts pay: what a wider step costs in this engine against how often its drafts hold, both measured as it runs.
+
+A draft that holds saves a step's share of one token; each draft makes the step wider, holds or not. How much wider a step may be
+depends on the model, the machine and the batch (bandwidth-bound steps have room, compute-bound ones have none), so it is not
+guessed: plain steps and steps with drafts are timed, by the number of sequences and of drafts. What comes out of the engine never
+depends on any of this, only when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+DraftSource = Literal["forced", "quoted", "lookup", "model"]
+"""Where a draft comes from: the grammar, look-up inside an answer, look-up in free text, a draft model."""
+
+FIRST_RATES: dict[DraftSource, float] = {"forced": 0.9, "quoted": 0.6, "lookup": 0.4, "model": 0.7}
+"""Shares of drafts that hold, until this engine has its own."""
+RATE_WEIGHT = 0.03
+FASTER_WEIGHT, SLOWER_WEIGHT = 0.4, 0.1
+"""Of a new time that is below, and above, what is known: what holds a step up is seldom the step's own work."""
+MAX_OUTLIER = 1.5
+"""A step that takes this many times as long as usual counts as no more than this."""
+NUM_WIDE_FIRST = 2
+"""Steps with about so many drafts that are timed before their cost counts."""
+NUM_PLAIN_FIRST = 2
+"""Plain steps of a batch size that are timed before the first one with drafts."""
+PLAIN_EVERY = 64
+"""Every so many steps with drafts one is plain, so that what drafts are compared with stays true."""
+NUM_DRAFTS_FIRST = 2
+"""Drafts of all sequences together in the first steps that have any."""
+MAX_REST = 16
+"""Looks for drafts that are left out, at most, after looks that were not worth it."""
+FORGET_AFTER = 256
+"""Steps after which a cost that was not measured again is forgotten: drafts are tried anew, in case they gain by now."""
+
+
+@dataclass(slots=True)
+class _Time:
+    """Seconds that such a step takes when nothing holds it up, about."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, sample: float) -> None:
+        self.count += 1
+        if self.count == 1:
+            self.value = sample
+            return
+        sample = min(sample, MAX_OUTLIER * self.value)
+        self.value += (FASTER_WEIGHT if sample < self.value else SLOWER_WEIGHT) * (sample - self.value)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """When to look for drafts again."""
+
+    num_left: int = 0
+    length: int = 1
+
+
+@dataclass(slots=True)
+class _Wide:
+    """Steps with about so many drafts."""
+
+    num_drafts: float = 0.0
+    step_s: _Time = field(default_factory=_Time)
+    measured_at: int = 0
+
+
+@dataclass(slots=True)
+class _Costs:
+    """Steps of one batch size: plain ones, and those with drafts by the power of two of their number."""
+
+    plain: _Time = field(default_factory=_Time)
+    wide: dict[int, _Wide] = field(default_factory=dict)
+    num_steps: int = 0
+    num_since_plain: int = 0
+    rests: dict[bool, _Rest] = field(default_factory=lambda: {False: _Rest(), True: _Rest()})
+
+    def extra_s(self, num_drafts: float) -> float:
+        """Seconds that so many drafts add to a step: in a straight line between the numbers that were timed, from 0 on."""
+        before, before_s = 0.0, 0.0
+        for wide in (self.wide[bucket] for bucket in self._known()):
+            here, here_s = wide.num_drafts, max(before_s, wide.step_s.value - self.plain.value)
+            if num_drafts <= here:
+                return before_s + (here_s - before_s) * (num_drafts - before) / (here - before)
+            before, before_s = here, here_s
+        return before_s * num_drafts / before if before else 0.0
+
+    def most_drafts(self) -> int:
+        """Give the drafts that may be tried: twice as many as were timed, so that no try costs much."""
+        known = self._known()
+        return 2 << known[-1] if known else NUM_DRAFTS_FIRST
+
+    def note(self, step_s: float, num_drafts: int) -> None:
+        self.num_steps += 1
+        if num_drafts:
+            self.num_since_plain += 1
+            wide = self.wide.setdefault(_bucket(num_drafts), _Wide())
+            wide.num_drafts += (num_drafts - wide.num_drafts) / min(wide.step_s.count + 1, 10)
+            wide.step_s.add(step_s)
+            wide.measured_at = self.num_steps
+        else:
+            self.num_since_plain = 0
+            self.plain.add(step_s)
+        for bucket in [key for key, wide in self.wide.items() if self.num_steps - wide.measured_at > FORGET_AFTER]:
+            del self.wide[bucket]
+
+    def _known(self) -> list[int]:
+        return sorted(bucket for bucket, wide in self.wide.items() if wide.step_s.count >= NUM_WIDE_FIRST)
+
+
+class DraftGain:
+    """Decides for one engine how many drafts are worth their rows, and learns from every step.
+
+    Args:
+        is_adaptive: False takes every draft that there is.
+    """
+
+    def __init__(self, *, is_adaptive: bool = True) -> None:
+        self._is_adaptive = is_adaptive
+        self._rates = dict(FIRST_RATES)
+        self._costs: dict[int, _Costs] = {}
+        self._num_sequences = 1
+        self._num_drafts = 0
+        self._is_plain_wanted = False
+
+    def begin_step(self, num_sequences: int) -> None:
+        """Say how many sequences decode in the step that is scheduled now."""
+        self._num_sequences = max(1, num_sequences)
+        self._num_drafts = 0
+        costs = self._here()
+        self._is_plain_wanted = costs.plain.count < NUM_PLAIN_FIRST or costs.num_since_plain >= PLAIN_EVERY
+
+    def may_look(self, *, is_constrained: bool) -> bool:
+        """Whether to look for drafts at all: looking costs time too."""
+        if not self._is_adaptive:
+            return True
+        if self._is_plain_wanted:
+            return False
+        rest = self._here().rests[is_constrained]
+        rest.num_left = max(0, rest.num_left - 1)
+        return rest.num_left == 0
+
+    def num_worth(self, sources: Sequence[DraftSource], *, is_constrained: bool) -> int:
+        """Give how many of the drafts that were found, from the first on, are worth it: 0 to all."""
+        if not self._is_adaptive or not sources:
+            return len(sources)
+        num_kept = self._best(sources)
+        rest = self._here().rests[is_constrained]
+        rest.length = 1 if num_kept else min(MAX_REST, rest.length * 2)
+        rest.num_left = 0 if num_kept else rest.length
+        self._num_drafts += num_kept
+        return num_kept
+
+    def note_verified(self, sources: Sequence[DraftSource], num_accepted: int) -> None:
+        """Take how many drafts of one sequence held; those behind the first that did not were not tried."""
+        for index, source in enumerate(sources[: num_accepted + 1]):
+            held = 1.0 if index < num_accepted else 0.0
+            self._rates[source] += RATE_WEIGHT * (held - self._rates[source])
+
+    def note_step(self, step_s: float, *, num_drafts: int) -> None:
+        """Take the time of a step in which all sequences decoded; `begin_step` told of it.
+
+        Args:
+            step_s: On the CPU that of the thread alone: another process that takes the core makes no step dearer.
+            num_drafts: Drafts in it.
+        """
+        self._here().note(step_s, num_drafts)
+
+    def _best(self, sources: Sequence[DraftSource]) -> int:
+        costs = self._here()
+        token_s = costs.plain.value / self._num_sequences
+        already_s = costs.extra_s(self._num_drafts)
+        best, best_gain_s, chance, num_expected = 0, 0.0, 1.0, 0.0
+        for index, source in enumerate(sources[: max(0, costs.most_drafts() - self._num_drafts)]):
+            chance *= self._rates[source]
+            num_expected += chance
+            gain_s = num_expected * token_s - (costs.extra_s(self._num_drafts + index + 1) - already_s)
+            if gain_s > best_gain_s:
+                best, best_gain_s = index + 1, gain_s
+        return best
+
+    def _here(self) -> _Costs:
+        return self._costs.setdefault(_bucket(self._num_sequences), _Costs())
+
+
+def _bucket(count: int) -> int:
+    """Counts that are alike: 1, 2, 3 to 4, 5 to 8 ..."""
+    return (count - 1).bit_length()

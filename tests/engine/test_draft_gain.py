@@ -1,0 +1,110 @@
+"""Drafts are made where they gain time and left out where they lose it, on machines whose costs are known here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from engine.speculative import DraftGain
+from engine.speculative.gain import FORGET_AFTER
+
+Cost = Callable[[int], float]
+"""Seconds of a step with so many tokens."""
+MACHINES: dict[str, Cost] = {
+    "bound-by-weights": lambda rows: 1.0 + 0.02 * rows,
+    "dear-first-row": lambda rows: 1.0 if rows == 1 else 1.6 + 0.05 * rows,
+    "bound-by-computing": lambda rows: 0.1 + 0.3 * rows,
+}
+
+
+def serve(gain: DraftGain, cost: Cost, rate: float, *, batch: int = 1, steps: int = 3000, length: int = 8) -> float:
+    """Let every sequence find `length` forced drafts at every look, of which a share holds; gives tokens per second."""
+    rng = random.Random(1)
+    num_tokens, clock = 0, 0.0
+    for _ in range(steps):
+        gain.begin_step(batch)
+        num_drafts = 0
+        for _ in range(batch):
+            found = ["forced"] * length if gain.may_look(is_constrained=True) else []
+            kept = found[: gain.num_worth(found, is_constrained=True)]  # type: ignore[arg-type]
+            num_accepted = 0
+            while num_accepted < len(kept) and rng.random() < rate:
+                num_accepted += 1
+            if kept:
+                gain.note_verified(kept, num_accepted)  # type: ignore[arg-type]
+            num_drafts += len(kept)
+            num_tokens += 1 + num_accepted
+        step_s = cost(batch + num_drafts) * rng.uniform(1.0, 1.1)
+        gain.note_step(step_s, num_drafts=num_drafts)
+        clock += step_s
+    return num_tokens / clock
+
+
+def always(cost: Cost, rate: float, *, batch: int, length: int) -> float:
+    expected = sum(rate**index for index in range(length + 1))
+    return batch * expected / (cost(batch * (1 + length)) * 1.05)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.98])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_never_much_slower_than_the_better_of_all_drafts_and_none(machine: str, rate: float, batch: int) -> None:
+    cost = MACHINES[machine]
+    measured = serve(DraftGain(), cost, rate, batch=batch)
+    none = batch / (cost(batch) * 1.05)
+    assert measured > 0.95 * max(none, always(cost, rate, batch=batch, length=8))
+
+
+def test_drafts_that_hold_are_made_where_steps_have_room() -> None:
+    gain = DraftGain()
+    serve(gain, MACHINES["bound-by-weights"], 0.98)
+    gain.begin_step(1)
+    assert gain.num_worth(["forced"] * 8, is_constrained=True) == 8
+
+
+def test_drafts_are_left_out_where_rows_cost_as_much_as_steps() -> None:
+    gain = DraftGain()
+    serve(gain, MACHINES["bound-by-computing"], 0.5, batch=4)
+    gain.begin_step(4)
+    assert gain.num_worth(["forced"] * 8, is_constrained=True) <= 1
+
+
+def test_batch_sizes_are_told_apart() -> None:
+    """One row more is free with one sequence, and dear with sixteen."""
+    gain = DraftGain()
+    for batch, cost in ((1, MACHINES["bound-by-weights"]), (16, MACHINES["bound-by-computing"])):
+        serve(gain, cost, 0.7, batch=batch, steps=300)
+    gain.begin_step(1)
+    assert gain.num_worth(["forced"] * 4, is_constrained=True) == 4
+    gain.begin_step(16)
+    assert gain.num_worth(["forced"] * 4, is_constrained=True) <= 1
+
+
+def test_gain_that_comes_back_is_found_again() -> None:
+    gain = DraftGain()
+    serve(gain, MACHINES["bound-by-weights"], 0.0, steps=500)
+    after = serve(gain, MACHINES["bound-by-weights"], 0.98, steps=4 * FORGET_AFTER)
+    assert after > 2 / MACHINES["bound-by-weights"](1)
+
+
+def test_looks_rest_where_they_are_not_worth_it() -> None:
+    gain = DraftGain()
+    serve(gain, MACHINES["bound-by-computing"], 0.0, steps=100)
+    num_looks = 0
+    for _ in range(100):
+        gain.begin_step(1)
+        if gain.may_look(is_constrained=True):
+            num_looks += 1
+            assert gain.num_worth(["forced"] * 4, is_constrained=True) == 0
+        gain.note_step(0.4, num_drafts=0)
+    assert num_looks < 12
+
+
+def test_switched_off_takes_every_draft() -> None:
+    gain = DraftGain(is_adaptive=False)
+    serve(gain, MACHINES["bound-by-computing"], 0.0, steps=50)
+    gain.begin_step(1)
+    assert gain.may_look(is_constrained=False)
+    assert gain.num_worth(["lookup"] * 5, is_constrained=False) == 5
