@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import GrammarSpec
+from engine import EngineConfig, GrammarSpec, LLMEngine, SamplingParams
 from engine.grammar import CompileSettings, GrammarManager
 
 from .grammar_backends import make_backend
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
     pytest.mark.timeout(1200),
 ]
-NUM_SCHEMAS = 5000
+NUM_SCHEMAS, NUM_ANSWERS = 5000, 2000
 CAP = 8 * 2**20
 
 
@@ -57,6 +57,29 @@ def test_E8_memory_is_flat_after_the_cap_and_nothing_is_left() -> None:
     assert manager.counts.compiles == NUM_SCHEMAS
     assert not manager._in_flight
     manager.close()
+    assert wait_until(lambda: threading.active_count() <= threads_before)
+    assert len(children_of(os.getpid())) == children_before
+
+
+def test_E8_memory_is_flat_through_the_engine() -> None:
+    """Answers grow automata and fill masks, which compiling alone does not."""
+    threads_before, children_before = threading.active_count(), len(children_of(os.getpid()))
+    engine = LLMEngine(EngineConfig(model="pocket-r1", max_num_seqs=16, grammar_cache_bytes=CAP))
+    prompt_ids = engine.render([{"role": "user", "content": "3 lamps"}], thinking=False)
+    sizes, num_sent, num_answered = [], 0, 0
+    while num_sent < NUM_ANSWERS or engine.has_unfinished():
+        if num_sent < NUM_ANSWERS and num_sent - num_answered < 24:
+            engine.add_request(str(num_sent), prompt_ids, SamplingParams(max_tokens=12), grammar=make_spec(num_sent))
+            num_sent += 1
+            if num_sent % (NUM_ANSWERS // 10) == 0:
+                sizes.append(resident_bytes())
+        finals = [output for output in engine.step() if output.finished]
+        assert all(output.stop_reason in ("stop", "length") for output in finals)
+        num_answered += len(finals)
+    assert max(sizes[4:]) - sizes[4] < 48 * 2**20, sizes
+    assert engine._grammars._ready.num_bytes <= CAP
+    assert engine._kv_cache.num_free_blocks == engine._kv_cache.num_blocks
+    engine.close()
     assert wait_until(lambda: threading.active_count() <= threads_before)
     assert len(children_of(os.getpid())) == children_before
 
