@@ -91,17 +91,26 @@ class CompileProcess:
         return CompileTicket(next(self._numbers))
 
     def run(
-        self, ticket: CompileTicket, backend: str, source: str, *, timeout_s: float, keep_over_s: float, niceness: int
+        self,
+        ticket: CompileTicket,
+        backend: str,
+        source: str,
+        *,
+        timeout_s: float,
+        keep_over_s: float,
+        niceness: int,
+        is_background: bool = False,
     ) -> CompileReport:
         """Compile `source` and wait for the end; never takes much longer than `timeout_s`.
 
         Args:
             ticket: From `new_ticket`.
             backend: `xgrammar` or `llguidance`.
-            source: For xgrammar `Grammar.serialize_json()`, for llguidance its own JSON of a grammar.
+            source: What the backend's `export_source` gives.
             timeout_s: Then the work is killed.
             keep_over_s: Give the result if compiling took so long (xgrammar only; the other cannot be written down).
-            niceness: How far the work steps back behind this process, whose steps must not get longer.
+            niceness: How far the work steps back behind this process, whose steps must not get longer; 0 for not at all.
+            is_background: Nobody waits for it, so that it may stand still while others work.
         """
         if ticket.is_cancelled:
             return CompileReport(status="cancelled")
@@ -111,7 +120,8 @@ class CompileProcess:
             result_path = connection.folder / f"{ticket.number}.result"
             try:
                 source_path.write_text(source, encoding="utf-8")
-                order = {"backend": backend, "source": str(source_path), "result": str(result_path), "niceness": niceness}
+                order: dict[str, Any] = {"backend": backend, "source": str(source_path), "result": str(result_path)}
+                order |= {"niceness": niceness, "is_background": is_background}
                 limits = {"timeout_s": timeout_s, "memory_bytes": self._memory_bytes, "keep_over_s": keep_over_s}
                 connection.submit(ticket, order | limits)
                 if not ticket.done.wait(START_S + timeout_s + GRACE_S):

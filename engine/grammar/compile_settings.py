@@ -20,7 +20,7 @@ class CompileSettings:
         disk_cache: Folder for grammars that took long to compile; None keeps nothing on disk.
         disk_cache_bytes: Cap of that folder.
         upgrade_after: From this use of a spec on, a backend with faster masks is made ready in the background for later
-            requests; None never does that.
+            requests; None never does that, since it pays for some schemas only.
         upgrade_timeout_s: Such a compile is stopped after so long.
     """
 
@@ -31,5 +31,5 @@ class CompileSettings:
     cache_bytes: int = 512 * 2**20
     disk_cache: Path | None = None
     disk_cache_bytes: int = 2 * 2**30
-    upgrade_after: int | None = 2
+    upgrade_after: int | None = None
     upgrade_timeout_s: float = 30.0

@@ -1,13 +1,13 @@
 """The program of the compile process: hold one vocabulary, compile each job in a fork of its own.
 
-Run by path, never imported: it stands on the standard library and on the native cores of the backends, so that it starts quickly
-and stays small. Its parent is `compile_process.py`. One thread, so forking is safe; a fork is killed at its deadline, on demand,
-and when the parent goes away, and what it held is given back to the machine.
+Run by path, never imported: it stands on the standard library, on the native cores of the backends and on files of ours that
+stand on no more, so that it starts quickly and stays small. Its parent is `compile_process.py`. One thread, so forking is safe; a
+fork is killed at its deadline, on demand, and when the parent goes away, and what it held is given back to the machine.
 
-Lines of JSON go both ways. In: `{"job", "backend", "source", "result", "timeout_s", "memory_bytes", "niceness", "keep_over_s"}`
-and `{"cancel": job}`; out, per job: `{"job", "status", "seconds", "message", "is_kept"}`. Two are paths: `source` is the grammar
-as its backend writes it, `result` takes the compiled one, if compiling took `keep_over_s` (xgrammar only: llguidance cannot write
-it, and its compile only proves here that it ends).
+Lines of JSON go both ways. In: `{"job", "backend", "source", "result", "timeout_s", "memory_bytes", "niceness", "is_background",
+"keep_over_s"}` and `{"cancel": job}`; out, per job: `{"job", "status", "seconds", "message", "is_kept"}`. Two are paths: `source`
+is the text to parse as its backend writes it, `result` takes the compiled one, if compiling took `keep_over_s` (xgrammar only:
+llguidance cannot write it, and its compile only proves here that it ends).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -58,6 +58,16 @@ def _load_core() -> Any:
         return importlib.import_module("xgrammar.base")._core
 
 
+def _load_file(path: str) -> Any:
+    """Import one file by its path, without the package that it is a part of, which loads torch."""
+    spec = spec_from_file_location(os.path.basename(path).partition(".")[0], path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _read_vocabulary(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         header: dict[str, Any] = json.loads(file.readline())
@@ -79,13 +89,24 @@ class _Job:
 class _XGrammar:
     def __init__(self, vocabulary: dict[str, Any]) -> None:
         self._core = _load_core()
+        self._text = _load_file(os.path.join(os.path.dirname(__file__), "backends", "xgrammar_text.py"))
         info = self._core.TokenizerInfo(
             vocabulary["tokens"], RAW_VOCABULARY, vocabulary["vocab_size"], vocabulary["stop_token_ids"], False
         )
         self._compiler = self._core.GrammarCompiler(info, 1, False, -1, False)
 
     def compile(self, source: str) -> Any:
-        return self._compiler.compile_grammar_ebnf(self._core.Grammar.deserialize_json(source))
+        return self._compiler.compile_grammar_ebnf(self._parse(json.loads(source)))
+
+    def _parse(self, order: dict[str, Any]) -> Any:
+        grammar = self._core.Grammar
+        if "grammar" in order:
+            return grammar.deserialize_json(order["grammar"])
+        if "ebnf" in order:
+            return grammar.from_ebnf(order["ebnf"], "root")
+        schema = self._text.SchemaOrder(**order["schema"])
+        ebnf = self._text.write_ebnf(schema, lambda *arguments: grammar.from_json_schema(*arguments).to_string())
+        return grammar.from_ebnf(ebnf, "root")
 
 
 class _LLGuidance:
@@ -176,8 +197,7 @@ class _Worker:
                 os.close(0)
                 _tie_to(worker)
                 _limit(order["memory_bytes"] + STACK_BYTES, order["timeout_s"])
-                with contextlib.suppress(OSError):
-                    os.nice(order["niceness"])
+                _step_back(order["niceness"], is_background=order["is_background"])
                 _on_deep_stack(lambda: os.write(write_end, json.dumps(_compile(backend, order)).encode()))
                 code = 0
             finally:
@@ -242,6 +262,16 @@ def _compile(backend: Any, order: dict[str, Any]) -> dict[str, Any]:
         is_memory = isinstance(error, MemoryError) or "bad_alloc" in str(error)
         return {"status": "memory" if is_memory else "error", "message": str(error)[-2000:]}
     return {"status": "ok", "seconds": seconds, "is_kept": is_kept}
+
+
+def _step_back(niceness: int, *, is_background: bool) -> None:
+    """Run behind everybody else, and take no core from who wakes up; as far as the system can do that, and lets us."""
+    with contextlib.suppress(OSError):
+        os.nice(niceness)
+    policy = getattr(os, "SCHED_IDLE" if is_background else "SCHED_BATCH", None)
+    if policy is not None and niceness:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
 def _describe(code: int) -> str:

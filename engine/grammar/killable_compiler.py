@@ -23,9 +23,8 @@ RECOMPILE_UNDER_S = 0.5
 """Work of this length may run in a thread, which cannot be stopped; longer results are loaded."""
 REPEAT_AT_MOST_S = 10.0
 """llguidance writes nothing down, so its work is done a second time here, where it cannot be stopped: for no longer than this."""
-NICENESS = 10
-"""Of a compile that a request waits for: a tenth of a busy core."""
-BACKGROUND_NICENESS = 15
+NICENESS = 19
+"""A hundredth of a core that others want; an upgrade, for which nobody waits, gets nothing of it."""
 
 
 @runtime_checkable
@@ -40,7 +39,7 @@ class PortableBackend(GrammarBackend, Protocol):
         ...
 
     def export_source(self, spec: GrammarSpec) -> str:
-        """Parse a spec to what the compile process takes."""
+        """Give what the compile process takes, without work that has no bound."""
         ...
 
     def load_compiled(self, text: str) -> CompiledGrammar:
@@ -86,7 +85,7 @@ class KillableCompiler:
         if stored is not None:
             return stored
         source = self._backend.export_source(spec)
-        report = self._run(source, ticket, timeout_s, BACKGROUND_NICENESS if is_background else NICENESS)
+        report = self._run(source, ticket, timeout_s, is_background=is_background)
         if report.status != "ok":
             raise _error(report, self._backend.name, timeout_s)
         if report.result is None:
@@ -99,10 +98,16 @@ class KillableCompiler:
             self._disk_cache.offer(spec, report.result, compile_s=report.seconds, load_s=time.monotonic() - started)
         return compiled, report.seconds, "none"
 
-    def _run(self, source: str, ticket: CompileTicket, timeout_s: float, niceness: int) -> CompileReport:
+    def _run(self, source: str, ticket: CompileTicket, timeout_s: float, *, is_background: bool) -> CompileReport:
         for _ in range(2):  # once more, in a new process, where that was lost: it need not have been our job's fault
             report = self._process.run(
-                ticket, self._backend.name, source, timeout_s=timeout_s, keep_over_s=RECOMPILE_UNDER_S, niceness=niceness
+                ticket,
+                self._backend.name,
+                source,
+                timeout_s=timeout_s,
+                keep_over_s=RECOMPILE_UNDER_S,
+                niceness=NICENESS,
+                is_background=is_background,
             )
             if report.status != "lost" or ticket.is_cancelled:
                 break

@@ -6,6 +6,7 @@ import pytest
 
 from engine import GrammarSpec, UnsupportedGrammarError
 from engine.grammar.choice import BackendChoice, choose_backend
+from engine.grammar.compile_cost import CompileCosts
 
 XG, LL = "xgrammar", "llguidance"
 
@@ -86,6 +87,36 @@ def test_what_the_schema_needs_decides_before_any_cost(
 def test_costs_decide_between_equals(costs: tuple[float, float], expected: str, upgrade: str | None) -> None:
     choice = choose(costs=costs)
     assert (choice.backend, choice.upgrade) == (expected, upgrade)
+
+
+def test_bounded_strings_make_masks_of_xgrammar_dear() -> None:
+    costs = CompileCosts(151_000)
+    free = GrammarSpec.from_json_schema({"type": "array", "items": {"type": "string"}})
+    bounded = GrammarSpec.from_json_schema({"type": "array", "items": {"type": "string", "maxLength": 20}})
+    assert costs.mask_s(XG, free) < costs.mask_s(LL, free)
+    assert costs.mask_s(XG, bounded) > 100 * costs.mask_s(LL, bounded)
+    # However quick it is to compile, and with no upgrade to it.
+    for spec, expected in ((free, XG), (bounded, LL)):
+        costs.learn(XG, spec, 0.001)
+        costs.learn(LL, spec, 0.001)
+        assert choose_backend(spec, Report({}, {}), costs).backend == expected
+    assert choose_backend(bounded, Report({}, {}), costs).upgrade is None
+
+
+@pytest.mark.parametrize(("checked", "asked"), [((), [LL, LL]), ((NOT,), [LL, XG, LL])], ids=["enforces-all", "leaves-one-out"])
+def test_other_backends_are_looked_at_only_where_they_may_enforce_more(checked: tuple[str, ...], asked: list[str]) -> None:
+    report = Report({LL: checked, XG: (NOT, PATTERN)}, {})
+    seen: list[str] = []
+
+    class Watched(Report):
+        def checked(self, backend: str) -> tuple[str, ...]:
+            seen.append(backend)
+            return report.checked(backend)
+
+    spec = GrammarSpec.from_json_schema({"type": "object"})
+    choice = choose_backend(spec, Watched({}, {}), Costs(5.0, 0.004), wants_upgrade=False)
+    assert (choice.backend, choice.unenforced) == (LL, checked)
+    assert set(seen) == set(asked)
 
 
 def test_reason_says_what_the_other_would_have_cost() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,15 +12,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import llguidance
 import pytest
+import xgrammar
 
 from engine import GrammarSpec
+from engine.grammar import Whitespace, compile_cost
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.compile_process import CompileProcess, CompileReport, CompileTicket
+from engine.grammar.killable_compiler import NICENESS
 
-from .grammar_backends import SMALL, STOP, make_backend
+from .grammar_backends import SMALL, STOP, allowed, make_backend
 from .processes import children_of, is_alive, num_zombies, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
@@ -72,6 +77,58 @@ def test_worker_has_one_thread_so_that_it_may_fork(process: CompileProcess, back
     run(process, "xgrammar", backend.export_source(SPEC))
     run(process, "llguidance", "{}")
     assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 1
+
+
+def test_schema_is_parsed_in_the_process_only(
+    process: CompileProcess, backend: XGrammarBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_cost, "MAX_TINY", 0)
+    parsed: list[str] = []
+    parse = xgrammar.Grammar.from_json_schema
+
+    def count(text: str, **options: Any) -> xgrammar.Grammar:
+        parsed.append(text)
+        return parse(text, **options)
+
+    monkeypatch.setattr(xgrammar.Grammar, "from_json_schema", count)
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}, "b": {"type": "string", "maxLength": 9}}}
+    for options in ({}, {"whitespace": Whitespace.indented(2)}, {"whitespace_pattern": "[ ]{0,3}"}, {"any_order": True}):
+        spec = GrammarSpec.from_json_schema(schema, **options)
+        backend.check(spec)
+        report = run(process, "xgrammar", backend.export_source(spec))
+        assert report.result is not None
+        assert parsed == []
+        here, there = backend.compile(spec).new_matcher((STOP,)), backend.load_compiled(report.result).new_matcher((STOP,))
+        assert len(parsed) == 1
+        parsed.clear()
+        rng = random.Random(2)
+        for _ in range(30):
+            choices = allowed(here)
+            assert choices == allowed(there), options
+            token_id = rng.choice(choices)
+            if token_id == STOP:
+                break
+            assert here.accept_tokens([token_id])
+            assert there.accept_tokens([token_id])
+
+
+@pytest.mark.parametrize(("is_background", "policy"), [(False, "SCHED_BATCH"), (True, "SCHED_IDLE")])
+def test_compile_steps_back_behind_everybody(process: CompileProcess, is_background: bool, policy: str) -> None:
+    ticket = process.new_ticket()
+
+    def work() -> None:
+        process.run(ticket, "llguidance", ENDLESS, timeout_s=60, keep_over_s=0, niceness=NICENESS, is_background=is_background)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert wait_until(lambda: process.pid is not None and bool(children_of(process.pid)))
+    assert process.pid is not None
+    [child] = children_of(process.pid)
+    assert wait_until(lambda: os.sched_getscheduler(child) == getattr(os, policy))
+    assert os.getpriority(os.PRIO_PROCESS, child) == NICENESS
+    assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
+    process.cancel(ticket)
+    thread.join(20)
 
 
 def test_llguidance_proves_that_it_ends(process: CompileProcess) -> None:

@@ -36,7 +36,9 @@ HEAVY = GrammarSpec.from_json_schema(
 
 @pytest.fixture
 def manager() -> Iterator[GrammarManager]:
-    manager = GrammarManager([make_backend("xgrammar"), make_backend("llguidance")], CompileSettings(num_workers=1))
+    manager = GrammarManager(
+        [make_backend("xgrammar"), make_backend("llguidance")], CompileSettings(num_workers=1, upgrade_after=2)
+    )
     yield manager
     manager.close()
 
@@ -120,7 +122,7 @@ def test_upgrade_makes_room_for_a_request(manager: GrammarManager) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("everything_goes_to_the_process")
 def test_upgrade_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.001)
+    settings = CompileSettings(num_workers=1, upgrade_after=2, upgrade_timeout_s=0.001)
     manager = GrammarManager([make_backend("xgrammar"), make_backend("llguidance")], settings)
     manager.request(HEAVY).result(60)
     monkeypatch.setattr(manager._costs, "compile_s", lambda *_: 0.0)
@@ -133,7 +135,7 @@ def test_upgrade_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("everything_goes_to_the_process")
 def test_upgrade_that_cannot_be_done_in_time_is_not_begun() -> None:
-    settings = CompileSettings(num_workers=1, upgrade_timeout_s=0.001)
+    settings = CompileSettings(num_workers=1, upgrade_after=2, upgrade_timeout_s=0.001)
     manager = GrammarManager([make_backend("xgrammar"), make_backend("llguidance")], settings)
     for _ in range(3):
         assert manager.request(HEAVY).result(60).backend == "llguidance"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -30,29 +29,10 @@ from ..spec import GrammarSpec
 from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_tokens
 from ..support import rewritten_schema
 from ..vocabulary import Vocabulary
-from ..whitespace import Whitespace
 from .lanes import Lanes, RowCost
+from .xgrammar_text import SchemaOrder, write_ebnf
 
 _MAX_NAMING_COMPILERS = 4
-# A length that nobody else writes, to find the runs by.
-_PATTERN_RUN = 7_777
-_WHITE_SPACE_RUN = re.compile(rf"\bwhitespace(?:_\d+)?\{{0, {_PATTERN_RUN}\}}")
-# xgrammar 0.2.9 lets raw control characters into strings with length bounds (JSON forbids them, RFC 8259 section 7), and no
-# escapes, so that such a string could hold no quote and no line break.
-_NEGATED_CLASS = re.compile(r'"(?:\\.|[^"\\])*"|\[\^((?:\\.|[^\]\\])*)\]')
-"""A negated class; or a text, in which there is none."""
-_BOUNDED_CHARACTER = r"[^\"\\\r\n]"
-_BOUNDED_CHARACTER_OR_ESCAPE = r'(([^\0-\u001f\"\\]) | ("\\" basic_escape))'
-# The escape of half a character (a lone surrogate) is no text; both halves together are one character.
-_OPEN_ESCAPE = '("u" [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9])'
-_WHOLE_CHARACTER_ESCAPE = (
-    '("u" [A-CEFa-cef0-9] [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9]) | ("u" [Dd] [0-7] [A-Fa-f0-9] [A-Fa-f0-9]) | '
-    r'("u" [Dd] [89ABab] [A-Fa-f0-9] [A-Fa-f0-9] "\\u" [Dd] [C-Fc-f] [A-Fa-f0-9] [A-Fa-f0-9])'
-)
-# In the names of undeclared properties xgrammar spells declared ones raw, quotes included, and forgets that an escape spells
-# them too. A name may hold an escape only after it differs from every declared one.
-_ESCAPE_IN_NAME = re.compile(r""" \| \("\\(?:["\\a-z0]|u00[01][0-9a-f])" (?:\w+_addl_key_\d+|basic_escape basic_string_sub)\)""")
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
 
 
 class XGrammarBackend:
@@ -74,12 +54,14 @@ class XGrammarBackend:
         self._batch = xgrammar.BatchGrammarMatcher(max(1, os.cpu_count() or 1))
 
     def check(self, spec: GrammarSpec) -> None:
-        """Parse the schema only.
+        """Parse only, and a schema only where it surely takes no time; others are parsed where they can be stopped.
 
         Raises:
             UnsupportedGrammarError: xgrammar cannot compile this constraint.
         """
         self._check_tokens(spec)
+        if spec.kind == "json_schema" and not self.is_surely_quick(spec):
+            return
         try:
             self._grammar(spec)
         except GrammarError:
@@ -115,8 +97,14 @@ class XGrammarBackend:
         return bool(self._named_ids(spec)) or is_tiny_for_xgrammar(spec, self.vocabulary.vocab_size)
 
     def export_source(self, spec: GrammarSpec) -> str:
-        """Give the parsed grammar as the compile process takes it."""
-        return str(self._grammar(spec).serialize_json())
+        """Give the text to parse, as the compile process takes it: parsing one schema took 14 s."""
+        if spec.kind == "json_schema":
+            order: dict[str, Any] = {"schema": _schema_order(rewritten_schema(spec, backend=self.name), spec)._asdict()}
+        elif spec.kind == "structural_tag":
+            order = {"grammar": str(self._grammar(spec).serialize_json())}
+        else:
+            order = {"ebnf": ebnf_text(spec.kind, spec.source)}
+        return json.dumps(order)
 
     def load_compiled(self, text: str) -> CompiledGrammar:
         """Load a compiled grammar that was serialised for the same vocabulary.
@@ -192,43 +180,37 @@ class XGrammarBackend:
                 matcher.fill_bitmask(bitmask, row)
 
 
-def _schema_ebnf(schema: Any, spec: GrammarSpec) -> str:
+def _schema_order(schema: Any, spec: GrammarSpec) -> SchemaOrder:
     schema = without_misread(schema)
-    grammar = xgrammar.Grammar.from_json_schema(
-        json.dumps(schema if spec.max_number_digits is None else close_ranges(schema)),
-        strict_mode=False,
+    whitespace = spec.whitespace
+    return SchemaOrder(
+        schema=json.dumps(schema if spec.max_number_digits is None else close_ranges(schema)),
         any_order=spec.any_order,
-        **_white_space_options(spec.whitespace),
+        max_digits=spec.max_number_digits,
+        indent=whitespace.indent if whitespace.style == "indented" else None,
+        max_whitespace=whitespace.max_run if whitespace.style == "flexible" else None,
+        whitespace_rule=render_node(parse_regex(whitespace.regex)) if whitespace.style == "pattern" else None,
+        is_compact=whitespace.style not in ("flexible", "pattern"),
     )
-    ebnf = _repair_strings(_spell_escapes_out(str(grammar)))
-    if spec.whitespace.style == "pattern":
-        ebnf = _put_pattern(ebnf, spec.whitespace.regex)
-    return ebnf if spec.max_number_digits is None else _cap_digits(ebnf, spec.max_number_digits)
 
 
-def _white_space_options(whitespace: Whitespace) -> dict[str, Any]:
-    match whitespace.style:
-        case "flexible":
-            return {"any_whitespace": True, "max_whitespace_cnt": whitespace.max_run}
-        case "indented":
-            return {"any_whitespace": False, "indent": whitespace.indent, "separators": (",", ": ")}
-        case "pattern":
-            return {"any_whitespace": True, "max_whitespace_cnt": _PATTERN_RUN}
-        case _:
-            # Switching free white space off alone leaves ", " and ": ".
-            return {"any_whitespace": False, "separators": (",", ":")}
+def _schema_ebnf(schema: Any, spec: GrammarSpec) -> str:
+    return write_ebnf(_schema_order(schema, spec), _parse)
 
 
-def _put_pattern(ebnf: str, pattern: str) -> str:
-    """Put a pattern where xgrammar writes runs of white space.
-
-    Raises:
-        ValueError: There is no such run; a pattern must not be ignored unnoticed.
-    """
-    text, count = _WHITE_SPACE_RUN.subn("json_white_space", ebnf)
-    if not count:
-        raise ValueError("xgrammar's rules do not hold runs of white space")
-    return f"{text}\njson_white_space ::= {render_node(parse_regex(pattern))}\n"
+def _parse(schema: str, *options: Any) -> str:
+    any_whitespace, indent, separators, is_strict, max_whitespace, _, any_order = options
+    return str(
+        xgrammar.Grammar.from_json_schema(
+            schema,
+            any_whitespace=any_whitespace,
+            indent=indent,
+            separators=separators,
+            strict_mode=is_strict,
+            max_whitespace_cnt=max_whitespace,
+            any_order=any_order,
+        )
+    )
 
 
 def _structural_tag(spec: GrammarSpec) -> dict[str, Any]:
@@ -249,45 +231,6 @@ def _structural_tag(spec: GrammarSpec) -> dict[str, Any]:
         return found if text is None else {"type": "grammar", "grammar": text}
 
     return map_formats(json.loads(spec.source), change)
-
-
-def _spell_escapes_out(ebnf: str) -> str:
-    r"""Write `\xfc` as `\u00fc`: xgrammar 0.2.9 prints the former, and reads hexadecimal digits after it as part of it."""
-    return _ESCAPE.sub(lambda match: rf"\u00{match[1]}" if match[1] else match[0], ebnf)
-
-
-def _repair_strings(ebnf: str) -> str:
-    rules = (_ESCAPE_IN_NAME.sub("", rule) if "_addl_key" in rule.partition(" ::= ")[0] else rule for rule in ebnf.splitlines())
-    whole = "\n".join(rules).replace(_OPEN_ESCAPE, _WHOLE_CHARACTER_ESCAPE)
-    return _NEGATED_CLASS.sub(_without_surrogates, whole.replace(_BOUNDED_CHARACTER, _BOUNDED_CHARACTER_OR_ESCAPE))
-
-
-def _without_surrogates(found: re.Match[str]) -> str:
-    """Take halves of characters out of a negated class: xgrammar takes their three bytes, which are no UTF-8."""
-    return found[0] if found[1] is None else f"[^{found[1]}\\ud800-\\udfff]"
-
-
-def _cap_digits(ebnf: str, max_digits: int) -> str:
-    """Bound the digits of xgrammar's own number rules, which are open; exponents to 279, so that none is infinite.
-
-    Raises:
-        ValueError: The rules are not those of xgrammar 0.2.9; a bound that is not there must not go unnoticed.
-    """
-    more = f"basic_number_digits{{0, {max_digits - 1}}}"
-    bounded = {
-        "(basic_integer_1 [1-9] [0-9]*)": f"(basic_integer_1 [1-9] {more})",
-        'basic_number_2 ::= (("0") | ([1-9] [0-9]*))': f'basic_number_2 ::= (("0") | ([1-9] {more}))',
-        '("." basic_number_digits{1, -1})': f'("." basic_number_digits{{1, {max_digits}}})',
-        "([eE] basic_number_4 basic_number_digits{1, -1}))": (
-            "([eE] basic_number_4 basic_number_digits{1, 2}) | ([eE] basic_number_4 basic_exponent))\n"
-            'basic_exponent ::= (("1" [0-9] [0-9]) | ("2" [0-7] [0-9]))'
-        ),
-    }
-    for open_rule, bounded_rule in bounded.items():
-        if open_rule not in ebnf:
-            raise ValueError(f"xgrammar's number rules do not hold {open_rule!r}")
-        ebnf = ebnf.replace(open_rule, bounded_rule)
-    return ebnf
 
 
 def _first_line(error: Exception) -> str:
