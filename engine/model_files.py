@@ -98,6 +98,10 @@ def _hint(source: str, what: str, reason: str) -> str:
 def _widen_if_it_fits(model: Any) -> Any:
     if model.dtype == torch.float32:
         return model
+    if getattr(model, "is_quantized", False):
+        # transformers refuses to widen one that is loaded.
+        logger.warning("the weights are quantized and compute in %s; dtype='float32' makes greedy answers steadier", model.dtype)
+        return model
     needed, free = 4 * sum(parameter.numel() for parameter in model.parameters()), free_memory_bytes()
     if needed > FLOAT32_SHARE * free:
         logger.warning(

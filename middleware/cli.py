@@ -23,45 +23,55 @@ DEFAULT_MODEL = "local/pocket-r1"
 N = TypeVar("N", int, float)
 
 _DESCRIPTION = """\
-Put a schema in, get a validated object out, from a model that thinks first. The constraint starts exactly
-where the thinking ends, so the model reasons freely and still cannot answer with anything but your object.
+Put a schema in, get a validated object out, from a model that thinks first.
+The constraint starts exactly where the thinking ends, so the model reasons
+freely and still cannot answer with anything but your object.
 """
 
 _EPILOG = f"""\
 try it:
-  thinkgate demo                                  watch a small model think and answer (runs offline)
-  thinkgate generate "3 lamps at 4.50 EUR each"   free text from the same model
+  thinkgate demo              watch a small model think and answer, offline
+  thinkgate generate "3 lamps at 4.50 EUR each"
+                              free text from the same model
   thinkgate generate --schema order.json --stream < order.txt
-  thinkgate serve --port 8000                     OpenAI-compatible server; point any OpenAI client at it
-  thinkgate parsers                               the reasoning families: names, markers, switches
-  thinkgate check order.json                      what of a schema the masks enforce, and where it is wrong
-  thinkgate inspect pocket-r1                     which family a model is of, and where its answer begins to be constrained
+                              an object, drawn while it forms
+  thinkgate serve             a server for any OpenAI client
+  thinkgate check order.json  what of a schema is enforced, what is wrong in it
+  thinkgate inspect pocket-r1 which family a model is of, where its gate opens
+  thinkgate parsers           the reasoning families: markers, switches
 
 models:
   {DEFAULT_MODEL}             ships with the package
-  local/FOLDER or local/HUB-ID   any causal language model that transformers loads
-  openai/..., hosted_vllm/..., ollama/..., ...    any litellm model string, with --base-url for your own server
+  local/FOLDER, local/HUB-ID  any causal LM that transformers loads
+  openai/..., ollama/..., ... any litellm model string, its keys from the
+                              environment; --base-url for a server of your own
 
 `thinkgate COMMAND --help` tells more about a command.
 """
 
 _GENERATE_EPILOG = """\
-The answer goes to standard output and nothing else does, so it can be piped. With --stream the thinking and the growing
-object are drawn on standard error meanwhile.
+The answer goes to standard output and nothing else does, so it can be piped.
+With --stream the thinking and the growing object are drawn on standard error
+meanwhile. Keys of remote models come from the environment (OPENAI_API_KEY
+and the like, as litellm names them).
 
 examples:
-  thinkgate generate --schema order.json "Two chairs at 15 euros each. Shipping is 5 euros."
-  thinkgate generate --schema shop.types:Order --json < order.txt | jq .output.total
-  thinkgate generate --model hosted_vllm/qwen3 --base-url http://localhost:8001/v1 --schema order.json - < order.txt
+  thinkgate generate --schema order.json "Two chairs at 15 euros each."
+  thinkgate generate --schema engine.pocket.orders:Order "4 pens at 2 pounds"
+  thinkgate generate --schema shop:Order --json < order.txt | jq .output.total
+  thinkgate generate --model hosted_vllm/qwen3 \\
+      --base-url http://localhost:8001/v1 --schema order.json < order.txt
 """
 
 _SERVE_EPILOG = """\
-Paths: /v1/chat/completions (plain and streamed), /v1/models, /health. Clients ask for an object with response_format and
-find the thinking in reasoning_content.
+Paths: /v1/chat/completions (plain and streamed), /v1/models, /health. Clients
+ask for an object with response_format and find the thinking in
+reasoning_content. Without keys anybody who reaches the port is served.
 
 examples:
   thinkgate serve
-  thinkgate serve --model local/pocket-r1 --model big=hosted_vllm/qwen3 --base-url http://localhost:8001/v1
+  thinkgate serve --model local/pocket-r1 --model big=hosted_vllm/qwen3 \\
+      --base-url http://localhost:8001/v1
   THINKGATE_API_KEYS=secret thinkgate serve --host 0.0.0.0
 """
 
@@ -74,8 +84,11 @@ _KIND_NAMES = {
 }
 
 _CHECK_EPILOG = """\
-Without an option the end of the file's name tells (.lark, .ebnf, .gbnf), and anything else is a JSON schema. No model is
-loaded. Exit codes: 0 it is taken, 1 it is refused, 2 a wrong call.
+Without an option the end of the file's name tells (.lark, .ebnf, .gbnf), and
+anything else is a JSON schema. No model is loaded. The report counts keywords
+for each backend: masked (nothing else can be written), checked (on the
+finished answer), refused (not taken by that backend).
+Exit codes: 0 it is taken, 1 it is refused, 2 a wrong call.
 
 examples:
   thinkgate check order.json
@@ -85,20 +98,45 @@ examples:
 """
 
 _SPLIT_EPILOG = """\
-The family says which markers to look for. Without a marker the text is reasoning only where the prompt opened the thinking:
-say so with --prompt-state. Bytes that are no UTF-8 become U+FFFD.
+The family says which markers to look for. Without a marker the text is
+reasoning only where the prompt opened the thinking: say so with
+--prompt-state. Bytes that are no UTF-8 become U+FFFD.
 
 examples:
   thinkgate split --family qwen3 < output.txt
-  thinkgate split --family deepseek_r1 --prompt-state open --json < output.txt | jq -r .content
+  thinkgate split --family olmo3 --prompt-state open --json < output.txt
   thinkgate split --family kimi_k2 --stream < output.txt
 """
 
 
+_DEMO_EPILOG = """\
+Each order is text in a person's words. The thinking is drawn as it comes, then
+the object as it forms, and at the end how many were valid and right. Needs no
+network with the default model; loading it takes some seconds.
+
+examples:
+  thinkgate demo --count 1
+  thinkgate demo --json | jq .valid
+"""
+
+_PARSERS_EPILOG = """\
+A family says how a kind of model marks its thinking: the markers, the switch
+of the chat template that turns it on and off (and what holds without it), and
+whether the template opens the thinking itself. Give a name or an alias to
+--family; `thinkgate inspect MODEL` says which family a model is of.
+
+examples:
+  thinkgate parsers
+  thinkgate parsers --families families.toml
+  thinkgate parsers --json | jq -r '.[].name'
+"""
+
 _INSPECT_EPILOG = """\
-Says which reasoning family was found and why, which variable of the chat template switches the thinking, the markers' token ids,
-and what a prompt looks like with thinking on and off. No weights are loaded. The first part of a remote model's name is a
-provider that litellm knows (openai/..., hosted_vllm/...); anything else is a name, folder, file or hub id.
+Says which reasoning family was found and why, which variable of the chat
+template switches the thinking, the markers' token ids, and what a prompt
+looks like with thinking on and off. No weights are loaded. The first part of
+a remote model's name is a provider that litellm knows (openai/...,
+hosted_vllm/...); anything else is a name, folder, file or hub id.
 
 examples:
   thinkgate inspect pocket-r1
@@ -114,6 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO if arguments.verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    # The hub's client has a handler of its own; through ours every line of it would come twice.
+    logging.getLogger("huggingface_hub").propagate = False
     try:
         exit_code = _COMMANDS[arguments.command](arguments)
         sys.stdout.flush()
@@ -168,7 +208,12 @@ def _add_families(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser("demo", help="watch a model think about written orders and answer with validated objects")
+    demo = commands.add_parser(
+        "demo",
+        help="watch a model think about written orders and answer with validated objects",
+        epilog=_DEMO_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     _add_model(demo)
     demo.add_argument("--count", type=_count, default=5, metavar="N", help="how many orders (default: %(default)s)")
     demo.add_argument(
@@ -184,7 +229,9 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     generate.add_argument("prompt", nargs="?", help="the prompt; `-` or nothing reads standard input")
-    generate.add_argument("--schema", metavar="WHAT", help="a JSON schema file, or module:Class of a pydantic model or type")
+    generate.add_argument(
+        "--schema", metavar="WHAT", help="a JSON schema or its file, or module:Class of a pydantic model or type"
+    )
     _add_model(generate)
     shape = generate.add_mutually_exclusive_group()
     shape.add_argument("--stream", action="store_true", help="draw the thinking and the growing object on standard error")
@@ -228,7 +275,12 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parsers = commands.add_parser("parsers", help="list the reasoning families: names, markers, switches, sources")
+    parsers = commands.add_parser(
+        "parsers",
+        help="list the reasoning families: names, markers, switches, sources",
+        epilog=_PARSERS_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     shape = parsers.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print a JSON array with all fields")
     shape.add_argument("--markdown", action="store_true", help="print the page docs/families.md")

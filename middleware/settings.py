@@ -146,7 +146,13 @@ def _check_range(param: str, value: float | None, low: float, high: float, *, wh
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise InvalidRequestError(f"{param} must be a {'whole ' if whole else ''}number, got {value!r}", param=param)
     if not low <= value <= high:
-        raise InvalidRequestError(f"{param}={value!r} is out of range", param=param)
+        raise InvalidRequestError(f"{param}={value!r} is out of range", param=param, hint=_range_words(low, high))
+
+
+def _range_words(low: float, high: float) -> str:
+    # nextafter(0, 1) is how a range says that 0 itself is not in it.
+    above = "above 0" if low == math.nextafter(0, 1) else f"at least {low:g}"
+    return above if high == math.inf else f"{above}, at most {high:g}"
 
 
 def _check_stop(stop: object) -> None:

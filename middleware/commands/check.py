@@ -57,6 +57,9 @@ def _read(source: str) -> tuple[str, Path | None]:
     except (OSError, ValueError):  # no name that a file could have
         is_file = False
     if not is_file:
+        # A slip in a file's name would else be read as the text, and called no JSON.
+        if path.suffix in _SUFFIXES and not any(char in source for char in ' \n{["'):
+            raise InvalidRequestError(f"there is no file {source}", param="source")
         return source, None
     try:
         return path.read_text(encoding="utf-8"), path

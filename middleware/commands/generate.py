@@ -16,18 +16,20 @@ from .plain import as_json
 
 
 def load_output_type(spec: str) -> Any:
-    """Give the output type that `FILE` (a JSON schema) or `module:Class` names.
+    """Give the output type that `FILE` (a JSON schema), a JSON schema itself or `module:Class` names.
 
     Raises:
-        InvalidRequestError: There is no such file, module or class, or the file is no JSON schema.
+        InvalidRequestError: There is no such file, module or class, or it is no JSON schema.
     """
+    if spec.lstrip().startswith("{"):
+        return _parse_schema(spec, "the schema")
     path = Path(spec)
     if path.suffix == ".json" or path.is_file():
         return _load_schema_file(path)
     module_name, separator, name = spec.partition(":")
     if not separator:
         raise InvalidRequestError(
-            f"{spec!r} is neither a schema file nor module:Class",
+            f"{spec!r} is neither a schema, nor its file, nor module:Class",
             param="schema",
             hint="for example --schema order.json or shop.types:Order",
         )
@@ -45,13 +47,21 @@ def load_output_type(spec: str) -> Any:
 
 def _load_schema_file(path: Path) -> Any:
     try:
-        schema = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidRequestError(f"cannot read {path}: {error.strerror}", param="schema") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidSchemaError(f"{path} is not JSON: {error}", param="schema") from error
+    return _parse_schema(text, str(path))
+
+
+def _parse_schema(text: str, place: str) -> Any:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchemaError(f"{place} is not JSON: {error}", param="schema") from error
     if not isinstance(schema, dict):
-        raise InvalidSchemaError(f"{path} holds no JSON object", param="schema")
+        raise InvalidSchemaError(f"{place} holds no JSON object", param="schema")
     return schema
 
 

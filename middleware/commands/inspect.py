@@ -17,8 +17,9 @@ from reasoning_parsers import FamilyRegistry, is_named
 
 from ..errors import UnknownModelError
 from ..upstreams.factory import LOCAL_PREFIX, read_registry
+from .plain import line_width
 
-_WIDTH = 120
+_MAX_WIDTH = 120
 _LABEL = 13
 _STATES = {
     "open": "the prompt opens the thinking",
@@ -202,11 +203,12 @@ def _field(label: str, text: str) -> Iterator[str]:
 
 def _list(label: str, texts: Sequence[str], bullet: str = "- ") -> Iterator[str]:
     bullet = bullet if len(texts) > 1 else ""
+    width = line_width(_MAX_WIDTH)
     for text in texts:
         head = f"{label:<{_LABEL}}{bullet}"
         yield textwrap.fill(
             text,
-            _WIDTH,
+            width,
             initial_indent=head,
             subsequent_indent=" " * len(head),
             break_long_words=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
@@ -12,12 +12,18 @@ from pathlib import Path
 from reasoning_parsers import ReasoningFamily, installed_registry
 
 from ..upstreams.factory import read_registry
+from .plain import line_width
 
 HEADINGS = ("name", "aliases", "markers", "switch (default)", "template opens", "first-hand", "source")
 
 # Longest line of a cell of the column of that heading; other columns are as wide as they need to be.
 _WIDTHS = {"name": 16, "aliases": 18, "markers": 29, "switch (default)": 26, "template opens": 8}
 _MAX_SOURCE_LEN = 44
+# With the longest name and the longest switch this makes 80 columns.
+_NARROW_MARKERS = 27
+_MAX_WIDTH = 180
+# What a narrow terminal does without, the first to go first.
+_LEFT_OUT = ("source", "aliases", "template opens")
 
 _PAGE = """\
 # Reasoning families
@@ -52,8 +58,7 @@ def run(*, as_json: bool, as_markdown: bool, families_file: Path | None = None) 
     elif as_markdown:
         print(render_page(families), end="")
     else:
-        print(_render_table(families))
-        print("\n*: read in another project's lists or code, not in a chat template or model card. `--json` has all fields.")
+        print("\n".join(_render(families, line_width(_MAX_WIDTH))))
     return 0
 
 
@@ -122,17 +127,35 @@ def _rules(family: ReasoningFamily) -> list[str]:
     return [*rules, family.note.removesuffix(".")] if family.note else rules
 
 
-def _render_table(families: Sequence[ReasoningFamily]) -> str:
-    headings = [heading for heading in HEADINGS if heading != "first-hand"]
-    cells = [headings, *(_cells(family) for family in families)]
-    rows = [[_wrap(cell, _WIDTHS.get(heading)) for cell, heading in zip(line, headings, strict=True)] for line in cells]
+def _render(families: Sequence[ReasoningFamily], width: int) -> Iterator[str]:
+    for num_left_out in range(len(_LEFT_OUT) + 1):
+        left_out = _LEFT_OUT[:num_left_out]
+        lines = _render_table(families, left_out)
+        if max(map(len, lines)) <= width:
+            break
+    yield from lines
+    yield ""
+    if left_out:
+        yield f"Too narrow for: {', '.join(left_out)}. `--json` has all fields."
+    else:
+        yield "*: read in another project's lists or code, not in a chat template or model card. `--json` has all fields."
+
+
+def _render_table(families: Sequence[ReasoningFamily], left_out: Sequence[str]) -> list[str]:
+    shown = [heading for heading in HEADINGS if heading != "first-hand"]
+    columns = [index for index, heading in enumerate(shown) if heading not in left_out]
+    headings = [shown[index] for index in columns]
+    cells = [headings, *([row[index] for index in columns] for row in map(_cells, families))]
+    # Markers stay whole, for copying, as long as there is room.
+    narrow = len(left_out) == len(_LEFT_OUT)
+    rows = [[_wrap(cell, heading, narrow=narrow) for cell, heading in zip(line, headings, strict=True)] for line in cells]
     widths = [max(len(line) for lines in column for line in lines) for column in zip(*rows, strict=True)]
     rows.insert(1, [["-" * width] for width in widths])
-    return "\n".join(
+    return [
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for row in rows
         for line in zip_longest(*row, fillvalue="")
-    )
+    ]
 
 
 def _cells(family: ReasoningFamily) -> list[str]:
@@ -145,7 +168,9 @@ def _cells(family: ReasoningFamily) -> list[str]:
     return [family.name, aliases, markers, switch, opens, ("* " if family.is_second_hand else "") + source]
 
 
-def _wrap(text: str, width: int | None) -> list[str]:
+def _wrap(text: str, heading: str, *, narrow: bool) -> list[str]:
+    breaks = narrow and heading == "markers"
+    width = _NARROW_MARKERS if breaks else _WIDTHS.get(heading)
     if width is None:
         return [text]
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, width, break_long_words=breaks, break_on_hyphens=False) or [""]

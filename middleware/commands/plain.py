@@ -1,13 +1,19 @@
-"""Write results as text without drawing: JSON, and token counts for people."""
+"""Write results as text without drawing: JSON, token counts for people, and how wide lines may be."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from ..result import Usage
+
+
+def line_width(most: int) -> int:
+    """Give the width for lines of text: the terminal's, at most `most`. Where there is no terminal, `most`."""
+    return min(most, shutil.get_terminal_size((most, 0)).columns)
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:

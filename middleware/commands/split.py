@@ -55,7 +55,9 @@ def run(
         parser = get_parser(row, prompt_state=prompt_state, tools_offered=tools_offered, effort=effort)
     except ReasoningParserError as error:
         param = error.param if isinstance(error, InvalidOptionError) else "family"
-        raise InvalidRequestError(str(error), param=param, hint="`thinkgate parsers` lists the families") from error
+        raise InvalidRequestError(
+            str(error), param=param, hint="`thinkgate parsers` lists the families; `--json` has their efforts"
+        ) from error
     if sys.stdin.isatty():
         raise InvalidRequestError("no text", param="text", hint="pipe the output of a model in")
     if stream is None:

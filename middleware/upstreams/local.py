@@ -233,8 +233,12 @@ def check_local(kind: str, text: str, *, backend: str = "auto", strict: bool = F
         MissingExtraError: The engine is not installed.
     """
     module = _import_engine()
+    from engine.grammar.backends.registry import backend_names
     from engine.grammar.support import refuse_unenforced, support_report
 
+    if backend != "auto" and backend not in backend_names():
+        hint = f"there are {', '.join(backend_names())}"
+        raise InvalidRequestError(f"there is no grammar backend {backend!r}", param="backend", hint=hint)
     try:
         spec = _spec_of(module.GrammarSpec, kind, text, backend=backend, strict=strict)
         report = support_report(spec)

@@ -52,7 +52,7 @@ def _translate_upstream(names: set[str], text: str, status: int | None) -> Upstr
     if "RateLimitError" in names or status == 429:
         return UpstreamBusyError(text, status=429)
     if status in (401, 403) or _NO_KEY.search(text):
-        return UpstreamError(text, status=status, hint="check api_key")
+        return UpstreamError(text, status=status, hint="check api_key, or the provider's variable in the environment")
     if status in (502, 503) or names & _NOT_REACHED:
         return UpstreamUnavailableError(text, status=status, retryable=True, hint="check base_url and the server")
     return UpstreamError(text, status=status, retryable=status is not None and status >= 500)

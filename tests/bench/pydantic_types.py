@@ -213,6 +213,12 @@ def measure_all() -> list[TypeFigure]:
     return [measure(name, annotation, backend) for name, annotation in TYPES.items()]
 
 
+def table_row(figure: TypeFigure) -> str:
+    """Write a row of the table. A bar ends a cell even inside code, unless it is escaped."""
+    name = figure.type.replace("|", "\\|")
+    return f"| `{name}` | {figure.status} | {figure.note} |"
+
+
 def render(figures: list[TypeFigure]) -> str:
     """Write the table of the documentation."""
     lines = [
@@ -224,7 +230,7 @@ def render(figures: list[TypeFigure]) -> str:
         "",
         "| type | status | note |",
         "|---|---|---|",
-        *(f"| `{figure.type}` | {figure.status} | {figure.note} |" for figure in figures),
+        *map(table_row, figures),
     ]
     return "\n".join(lines) + "\n"
 

@@ -146,6 +146,17 @@ def test_checkpoint_that_float32_has_no_room_for_keeps_its_dtype(
     assert "stay torch.bfloat16" in caplog.text
 
 
+def test_quantized_weights_keep_their_dtype(tmp_path: Path, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    edit_weights(folder, lambda weights: weights.update({name: weight.bfloat16() for name, weight in weights.items()}))
+    quantization = {"quant_method": "gguf", "dequantize": False, "gguf_file": "m.gguf"}
+    edit_config(folder, tmp_path / "n", dtype="bfloat16", quantization_config=quantization)
+    files = model_files.read_model(str(tmp_path / "n"), dtype="auto", device=torch.device("cpu"))
+    assert files.model.dtype == torch.bfloat16
+    assert "the weights are quantized" in caplog.text
+
+
 def test_number_of_threads_is_put_back(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     engine = LLMEngine(EngineConfig(model=str(tiny_model), num_threads=before + 1))

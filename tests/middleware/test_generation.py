@@ -379,6 +379,22 @@ def test_bad_options_are_refused_before_anything_is_sent(collect: Collect, optio
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"temperature": -1}, "at least 0"),
+        ({"top_p": 0}, "above 0, at most 1"),
+        ({"max_attempts": 0}, "at least 1, at most 100"),
+        ({"max_tokens": 0}, "at least 1"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_option_out_of_range_tells_the_range(collect: Collect, options: dict[str, Any], hint: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        collect(ScriptedUpstream([]), Color, **options)
+    assert caught.value.hint == hint
+
+
 def test_other_options_are_passed_on(collect: Collect) -> None:
     upstream = ScriptedUpstream([reply("", GOOD)])
     collect(upstream, Color, seed=3, service_tier="flex")

@@ -106,7 +106,11 @@ def test_long_messages_are_cut_and_prefixes_taken_off() -> None:
 def test_missing_key_is_not_worth_another_try(name: str, text: str) -> None:
     translated = translate_error(foreign(name, status_code=500, message=text))
     assert type(translated) is UpstreamError
-    assert (translated.message, translated.hint, translated.retryable) == (text, "check api_key", False)
+    assert (translated.message, translated.hint, translated.retryable) == (
+        text,
+        "check api_key, or the provider's variable in the environment",
+        False,
+    )
 
 
 def test_traceback_in_a_message_is_cut_off() -> None:

@@ -74,7 +74,7 @@ def test_pointer_stands_below_the_message(capsys: pytest.CaptureFixture[str]) ->
         (["--ebnf", 'root ::= "(" root ")" | ""', "--backend", "llguidance"], 1),
         (["--regex", "(?!a)b", "--backend", "xgrammar"], 1),
         (["--regex", "(?!a)[ab]", "--backend", "llguidance"], 0),
-        (["no-such-file.json"], 1),
+        (["no-such-file.json"], 2),
     ],
     ids=str,
 )
@@ -87,6 +87,18 @@ def test_name_of_a_file_tells_its_kind(capsys: pytest.CaptureFixture[str], tmp_p
         (tmp_path / name).write_text(text, encoding="utf-8")
         assert main(["check", str(tmp_path / name)]) == 0
     assert "taken: ebnf" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["nothing.json"], "there is no file nothing.json", id="no-file"),
+        pytest.param(["--backend", "nothing", "{}"], "there is no grammar backend 'nothing'", id="no-backend"),
+    ],
+)
+def test_slip_of_the_caller_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert main(["check", *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_standard_input_and_unreadable_files(

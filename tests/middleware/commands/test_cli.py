@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from middleware import AsyncClient, Client, UnknownModelError, cli
-from middleware.commands import serve
+from middleware.commands import generate, serve
 from middleware.commands.demo_orders import load_demo_orders
 from middleware.commands.plain import as_json
 from middleware.testing import Reply, ScriptedUpstream, reply
@@ -148,6 +148,10 @@ def test_generate_reads_standard_input_and_a_schema_file(
     assert upstream.requests[0].schema == SCHEMA
 
 
+def test_generate_takes_a_schema_as_text() -> None:
+    assert generate.load_output_type(' {"type": "integer"}') == {"type": "integer"}
+
+
 def test_generate_loads_a_class_and_streams_to_standard_error(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
     play(reply("a long thought", _answer(0)))
     assert cli.main(["generate", "--schema", "middleware.commands.demo_orders:Order", "--stream", "hi"]) == 0
@@ -186,11 +190,12 @@ def test_generate_prints_a_typed_error_with_its_hint(play: Any, schema_file: str
     ("schema", "message"),
     [
         pytest.param("nothing.json", "cannot read nothing.json", id="no-file"),
-        pytest.param("nothing", "neither a schema file nor module:Class", id="neither"),
+        pytest.param("nothing", "neither a schema, nor its file, nor module:Class", id="neither"),
         pytest.param("no_such_module:Order", "No module named 'no_such_module'", id="no-module"),
         pytest.param("middleware:Nothing", "has no attribute 'Nothing'", id="no-class"),
         pytest.param("LIST", "holds no JSON object", id="list"),
         pytest.param("BROKEN", "is not JSON", id="broken"),
+        pytest.param('{"type":', "the schema is not JSON", id="broken-text"),
     ],
 )
 def test_generate_names_what_is_wrong_with_the_schema(
@@ -245,13 +250,19 @@ def test_main_hints_at_the_extra_that_is_missing(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["demo", "--help"], ["generate", "--help"], ["serve", "--help"], ["--version"]]
+    "arguments",
+    [["--version"], ["--help"]]
+    + [[name, "--help"] for name in ("demo", "generate", "serve", "parsers", "inspect", "check", "split")],
+    ids=" ".join,
 )
-def test_main_helps(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_helps(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 0
-    assert "thinkgate" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "thinkgate" in out
+    assert [line for line in out.splitlines() if len(line) > 80] == []
 
 
 def test_serve_reads_keys_from_file_and_environment(tmp_path: Path) -> None:

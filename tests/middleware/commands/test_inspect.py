@@ -47,6 +47,11 @@ def test_local_model_is_shown_with_reasons(capsys: pytest.CaptureFixture[str]) -
     assert all(len(line) <= 120 for line in out.splitlines())
 
 
+def test_lines_fit_into_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [line for line in inspect(capsys, "pocket-r1").splitlines() if len(line) > 80] == []
+
+
 @pytest.mark.parametrize("name", ["pocket-r1", "local/pocket-r1"])
 def test_local_model_as_json(capsys: pytest.CaptureFixture[str], name: str) -> None:
     found = inspect_json(capsys, name)

@@ -11,7 +11,8 @@ from reasoning_parsers import list_families
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "families.md"
 
 
-def test_parsers_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parsers_lists_every_family(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "180")
     assert cli.main(["parsers"]) == 0
     out = capsys.readouterr().out
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
@@ -25,6 +26,19 @@ def test_parsers_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
     assert "enabled/disabled (on)" in out
     assert "thinking/enable_thinking" in lines["deepseek_v3"]
     assert all(len(line) <= 180 for line in out.splitlines())
+
+
+@pytest.mark.parametrize(("columns", "left_out"), [(80, "source, aliases, template opens"), (130, "source")])
+def test_parsers_fits_into_a_narrow_terminal(
+    columns: int, left_out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["parsers"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > columns] == []
+    assert lines[-1].startswith(f"Too narrow for: {left_out}.")
+    names = {line.split()[0] for line in lines if line.strip()}
+    assert {family.name for family in list_families()} <= names
 
 
 def test_parsers_prints_json_with_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
