@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import time
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
@@ -374,9 +375,12 @@ class LLMEngine:
             _pause()
 
     def _encode(self, prompt: str | SequenceOf[int]) -> list[int]:
-        if isinstance(prompt, str):
-            prompt = list(self._loaded.tokenizer.encode(prompt, add_special_tokens=False))
-        prompt_ids = list(prompt)
+        token_ids = self._loaded.tokenizer.encode(prompt, add_special_tokens=False) if isinstance(prompt, str) else prompt
+        try:
+            # Ids of numpy and torch are whole numbers too; halves and None are not.
+            prompt_ids = [operator.index(token_id) for token_id in token_ids]
+        except TypeError as error:
+            raise InvalidRequestError(f"the prompt is neither a text nor token ids: {error}", param="prompt") from error
         if not prompt_ids:
             raise InvalidRequestError("the prompt is empty", param="prompt")
         self._check_ids(prompt_ids, "prompt")

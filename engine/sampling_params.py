@@ -88,7 +88,7 @@ class SamplingParams:
         yield "max_reasoning_tokens", budget is None or (_is_int(budget) and budget >= 0), "a whole number of at least 0, or None"
         yield "reserve", _is_int(self.reserve) and self.reserve >= 0, "a whole number of at least 0"
         yield "transition", isinstance(self.transition, str), "a text"
-        yield "stop_token_ids", all(_is_int(i) and i >= 0 for i in self.stop_token_ids), "token ids"
+        yield "stop_token_ids", _are_ids(self.stop_token_ids), "token ids"
         yield "ignore_eos", isinstance(self.ignore_eos, bool), "a bool"
         yield "stop", _are_texts(self.stop) and len(self.stop) <= MAX_STOP_STRINGS, f"up to {MAX_STOP_STRINGS} texts, none empty"
         yield "include_stop_in_output", isinstance(self.include_stop_in_output, bool), "a bool"
@@ -106,7 +106,8 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             yield name, _is_number(value) and -2 <= value <= 2, "from -2 to 2"
-        is_bias = all(_is_int(i) and i >= 0 and _is_number(value) for i, value in self.logit_bias.items())
+        bias: object = self.logit_bias
+        is_bias = isinstance(bias, Mapping) and _are_ids(tuple(bias)) and all(map(_is_number, bias.values()))
         yield "logit_bias", is_bias, "finite numbers by token id"
         yield "bad_words", _are_texts(self.bad_words), "texts, none empty"
         most = f"a whole number from 0 to {MAX_LOGPROBS}, or None"
@@ -116,6 +117,10 @@ class SamplingParams:
 
 def _are_texts(value: object) -> bool:
     return isinstance(value, (tuple, list)) and all(isinstance(text, str) and text for text in value)
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, (tuple, list, set, frozenset)) and all(_is_int(token_id) and token_id >= 0 for token_id in value)
 
 
 def _is_int(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,6 +66,9 @@ async def serve(
         for model in models:
             on_loading(model)
             await model.client.load()
+        # What loading left is there to stay: a pass of the collector over it would hold up every stream for half a second.
+        gc.collect()
+        gc.freeze()
         server = uvicorn.Server(config)
         with _stopped_by_signals(server):
             on_ready()

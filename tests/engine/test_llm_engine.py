@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaForCausalLM
@@ -211,14 +212,45 @@ def test_unknown_prompt_state_is_decided_by_the_policy(tiny_engine: LLMEngine) -
 
 @pytest.mark.parametrize(
     ("bad", "param"),
-    [([], "prompt"), ([0, 99999], "prompt"), ([-1], "prompt"), ([1] * 512, "prompt")],
-    ids=["empty", "beyond-the-vocabulary", "negative", "too-long"],
+    [
+        ([], "prompt"),
+        ([0, 99999], "prompt"),
+        ([-1], "prompt"),
+        ([1] * 512, "prompt"),
+        ([1.5], "prompt"),
+        (None, "prompt"),
+        (3, "prompt"),
+    ],
+    ids=["empty", "beyond-the-vocabulary", "negative", "too-long", "halves", "none", "one-number"],
 )
-def test_admission_names_the_parameter(tiny_engine: LLMEngine, bad: list[int], param: str) -> None:
+def test_admission_names_the_parameter(tiny_engine: LLMEngine, bad: Any, param: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         tiny_engine.add_request("bad", bad)
     assert caught.value.param == param
     assert not tiny_engine.has_unfinished()
+
+
+def test_ids_of_numpy_are_token_ids(tiny_engine: LLMEngine) -> None:
+    prompt = np.array([1, 2, 3])
+    [output, plain] = tiny_engine.generate([list(prompt), [1, 2, 3]], SamplingParams(max_tokens=3))
+    assert output.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"stop_token_ids": None}, "stop_token_ids"),
+        ({"stop_token_ids": 3}, "stop_token_ids"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {"a": 1.0}}, "logit_bias"),
+        ({"stop": 3}, "stop"),
+        ({"bad_words": 3}, "bad_words"),
+    ],
+)
+def test_options_of_another_type_are_refused_by_name(options: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**options)
+    assert caught.value.param == param
 
 
 def test_request_id_in_use_is_refused(tiny_engine: LLMEngine) -> None:
