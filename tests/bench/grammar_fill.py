@@ -113,7 +113,12 @@ class RawXGrammar:
             )
             ticket = self._process.new_ticket()
             report = self._process.run(
-                ticket, "xgrammar", grammar.serialize_json(), timeout_s=timeout_s, keep_over_s=1e9, niceness=0
+                ticket,
+                "xgrammar",
+                json.dumps({"grammar": grammar.serialize_json()}),
+                timeout_s=timeout_s,
+                keep_over_s=1e9,
+                niceness=0,
             )
             if report.status != "ok":
                 return None

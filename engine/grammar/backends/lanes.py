@@ -33,7 +33,9 @@ class Lanes:
     """The choice of one backend; used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._gain: float | None = None
+        # Of batches that were shared: what their rows take on one thread, and what they took; sums in which older ones fade.
+        self._expected_s = 0.0
+        self._taken_s = 0.0
         self._num_alike = 0
         self._was_shared = False
 
@@ -42,7 +44,7 @@ class Lanes:
         expected_s = _sum_of(costs)
         if expected_s is None or expected_s < WORTH_TRYING_S:
             return False
-        is_better = self._gain is None or self._gain > 1.0
+        is_better = self._expected_s >= self._taken_s
         self._num_alike = self._num_alike + 1 if is_better is self._was_shared else 0
         if self._num_alike >= LOOK_AGAIN_AFTER:
             self._num_alike = 0
@@ -56,9 +58,9 @@ class Lanes:
             self._note_rows(costs, seconds)
             return
         expected_s = _sum_of(costs)
-        if expected_s is not None and seconds > 0:
-            gain = expected_s / seconds
-            self._gain = gain if self._gain is None else self._gain + _WEIGHT * (gain - self._gain)
+        if expected_s is not None:
+            self._expected_s = (1 - _WEIGHT) * self._expected_s + expected_s
+            self._taken_s = (1 - _WEIGHT) * self._taken_s + seconds
 
     def _note_rows(self, costs: Sequence[RowCost], seconds: float) -> None:
         """Split the time among the grammars as they were expected to take it."""

@@ -11,11 +11,11 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.metadata import version
 from threading import Lock
 
 import llguidance
-import numpy as np
 import torch
 
 from ...errors import GrammarCompileError, GrammarError, UnsupportedGrammarError
@@ -28,7 +28,7 @@ from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
 from .lanes import Lanes
-from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher, copy_row
+from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher
 from .llguidance_place import find_place
 from .llguidance_source import lark_source
 
@@ -67,7 +67,9 @@ class LLGuidanceBackend:
         self._built: OrderedDict[GrammarSpec, LLGuidanceCompiled] = OrderedDict()
         self._lock = Lock()
         self.num_threads = num_threads or max(1, os.cpu_count() or 1)
-        self._executor = llguidance.LLExecutor(self.num_threads)
+        # Not llguidance's own executor: it splits batches without regard to who waits for whom, and gains 1.0 to 1.3 times on two
+        # cores where threads with an automaton each gain 1.7 to 1.9. They begin at the first batch that is shared.
+        self._threads = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="grammar-rows")
         self._lanes = Lanes()
 
     def check(self, spec: GrammarSpec) -> None:
@@ -132,18 +134,22 @@ class LLGuidanceBackend:
             self._lanes.note(costs, time.perf_counter() - started, is_shared=is_shared)
 
     def _fill_on_all_cores(self, jobs: list[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor) -> None:
-        """Let the executor compute rows; it splits the list in the middle, and copies of one automaton wait for each other."""
+        """Compute the rows of each automaton on one thread: copies of one would wait for each other."""
         running = [(matcher, row) for matcher, row in jobs if matcher.can_move()]
-        running.sort(key=lambda pair: pair[0].automaton)
-        if bitmask.is_contiguous() and bitmask.shape[1] == self.mask_words:
-            places = [(matcher.raw, row) for matcher, row in running]
-            self._executor.unsafe_compute_mask_ptr(places, bitmask.data_ptr(), self.mask_words * 4, len(bitmask))
-        else:
-            table = np.empty((len(running), self.mask_words), dtype=np.int32)
-            places = [(matcher.raw, index) for index, (matcher, _) in enumerate(running)]
-            self._executor.unsafe_compute_mask_ptr(places, table.ctypes.data, self.mask_words * 4, len(running))
-            for words, (_, row) in zip(table, running, strict=True):
-                copy_row(words, bitmask, row)
+        by_automaton: dict[int, list[tuple[LLGuidanceMatcher, int]]] = {}
+        for matcher, row in running:
+            by_automaton.setdefault(matcher.automaton, []).append((matcher, row))
+        shares: list[list[tuple[LLGuidanceMatcher, int]]] = [[] for _ in range(self.num_threads)]
+        for group in sorted(by_automaton.values(), key=len, reverse=True):
+            min(shares, key=len).extend(group)
+        others = [self._threads.submit(_compute_rows, share, bitmask) for share in shares[1:] if share]
+        try:
+            _compute_rows(shares[0], bitmask)
+        finally:
+            # Nobody may meet a matcher or a row that is still being worked on.
+            wait(others)
+        for other in others:
+            other.result()
         for matcher, row in running:
             matcher.finish_row(bitmask, row)
         for matcher, row in jobs:
@@ -197,6 +203,11 @@ class LLGuidanceBackend:
             llguidance.LLMatcher.grammar_from_lark("start: %json " + json.dumps(schema)), self._tokenizer, limits=self.limits
         )
         return _reason(error) if error and not error.startswith("WARNING") else ""
+
+
+def _compute_rows(share: Sequence[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor) -> None:
+    for matcher, row in share:
+        matcher.compute_row(bitmask, row)
 
 
 class _Tokens(llguidance.TokenizerWrapper):

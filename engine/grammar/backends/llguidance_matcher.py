@@ -154,7 +154,7 @@ class LLGuidanceMatcher:
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         if self.can_move():
-            self._compute(bitmask, row)
+            self.compute_row(bitmask, row)
             self.finish_row(bitmask, row)
         else:
             self._write_end(bitmask, row)
@@ -162,7 +162,7 @@ class LLGuidanceMatcher:
     def finish_row(self, bitmask: torch.Tensor, row: int) -> None:
         """Make llguidance's mask of a row the engine's: numbers capped, and its end the stop ids of this request."""
         if self._must_try_again():
-            self._compute(bitmask, row)
+            self.compute_row(bitmask, row)
             self._must_try_again()
         if self._error is not None:
             bitmask[row] = 0
@@ -278,7 +278,7 @@ class LLGuidanceMatcher:
             self._must_try_again()
         return count
 
-    def _compute(self, bitmask: torch.Tensor, row: int) -> None:
+    def compute_row(self, bitmask: torch.Tensor, row: int) -> None:
         """Let llguidance write its mask, straight into the row where that is as wide."""
         num_words = self.backend.mask_words
         if not self.can_move():
