@@ -26,6 +26,9 @@ from .nodes import (
     quantifier,
 )
 
+_HALVES = r"\ud800-\udfff"
+"""Halves of surrogate pairs, which xgrammar 0.2.9 takes for characters that a negated class holds; no text holds them."""
+
 
 def render_ebnf(rules: Rules) -> str:
     """Write rules as EBNF for xgrammar.
@@ -112,7 +115,7 @@ def _render_chars(ranges: Ranges) -> str:
         _escape_class(low) if low == high else f"{_escape_class(low)}-{_escape_class(high)}"
         for low, high in (others if is_negated else ranges)
     )
-    return "[" + "^" * is_negated + "".join(pieces) + "]"
+    return ("[^" + _HALVES if is_negated else "[") + "".join(pieces) + "]"
 
 
 def _render_tokens(node: Tokens) -> str:

@@ -440,3 +440,37 @@ def test_choice_is_one_of_its_texts(name: str) -> None:
     matcher = new_matcher(make_backend(name), CHOICE)
     for text, is_choice in (("yes", True), ("no", True), ('not "now"', True), ("é", True), ("y", False), ("yesno", False)):
         assert accepts(matcher, text) is is_choice
+
+
+NO_TEXTS = (
+    b"\xed\xa0\x80",
+    b"\xed\xbf\xbf",
+    b"\xe0\x80\x80",
+    b"\xe0\x9f\xbf",
+    b"\xf0\x80\x80\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xc0\x80",
+    b"\x80",
+)
+"""Halves of surrogate pairs, spellings that are too long, what is beyond the last character, and a part of one."""
+EDGES = "~\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff"
+ANY_TEXT = {
+    "string": GrammarSpec.from_json_schema({"type": "string"}),
+    "length": GrammarSpec.from_json_schema({"type": "string", "maxLength": 3}),
+    "pattern": GrammarSpec.from_json_schema({"type": "string", "pattern": '^"?[^a]"?$'}),
+    "found": GrammarSpec.from_json_schema({"type": "string", "pattern": "b?[^a]"}),
+    "not": GrammarSpec.from_json_schema({"type": "string", "not": {"enum": ["a", "b"]}}),
+    "regex": GrammarSpec.regex('"[^a]"'),
+    "ebnf": GrammarSpec.ebnf(r'root ::= "\"" [^a] "\""'),
+    "lark": GrammarSpec.lark('start: /"./ "\\""'),
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("spec", ANY_TEXT.values(), ids=ANY_TEXT)
+def test_texts_hold_characters_and_nothing_else(name: str, spec: GrammarSpec) -> None:
+    matcher = new_matcher(make_backend(name), spec)
+    for char in EDGES:
+        assert accepts(matcher, f'"{char}"'), ascii(char)
+    for data in NO_TEXTS:
+        assert not accepts(matcher, b'"' + data + b'"'), data

@@ -6,15 +6,18 @@ left out; llguidance escapes it by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from .regular import Automaton, Language, Languages, Ranges, TooLargeError, build, join_ranges
+from .regular import LAST, Automaton, Language, Languages, Ranges, TooLargeError, build, join_ranges
 
 MAX_LENGTH = 12_000
 """Characters of a printed pattern."""
 MAX_STATES = 150
 _SPECIAL = frozenset("\\^$.|?*+()[]{}-/&~#\"' <>,=!:")
 _JSON_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
+# xgrammar 0.2.9 takes spellings in UTF-8 that are too long where one range holds characters of more lengths than one.
+_LAST_OF_LENGTH = (0x7FF, 0xFFFF)
+_LENGTHS = ((0, 0x7FF), (0x800, 0xFFFF), (0x10000, LAST))
 PrintSet = Callable[[Ranges], str]
 
 
@@ -123,11 +126,17 @@ def print_json_set(ranges: Ranges) -> str:
     plain = _subtract(ranges, _JSON_ESCAPED)
     if not plain:
         raise TooLargeError
-    return print_xgrammar_set(plain)
+    if not any(low <= last < high for low, high in plain for last in _LAST_OF_LENGTH):
+        return _print_xgrammar_class(plain)
+    parts = (tuple(_within(plain, first, last)) for first, last in _LENGTHS)
+    return "(?:" + "|".join(_print_xgrammar_class(part) for part in parts if part) + ")"
 
 
-def print_xgrammar_set(ranges: Ranges) -> str:
-    """Write characters as a class in the words of xgrammar."""
+def _within(ranges: Ranges, first: int, last: int) -> Iterator[tuple[int, int]]:
+    return ((max(low, first), min(high, last)) for low, high in ranges if low <= last and high >= first)
+
+
+def _print_xgrammar_class(ranges: Ranges) -> str:
     body = "".join(_plain_letter(low) if low == high else f"{_plain_letter(low)}-{_plain_letter(high)}" for low, high in ranges)
     return f"[{body}]"
 
