@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import GrammarCompileError
-from .bitmask import new_bitmask
 from .closing import check_way_out
 from .compile_process import CompileProcess, CompileTicket
 from .compile_settings import CompileSettings
@@ -129,15 +128,10 @@ class CompileRoutes:
         return Compiled(grammar, time.monotonic() - started, "none")
 
     def _checked(self, compiled: Compiled, backend: str) -> Compiled:
-        """Refuse what the tokenizer cannot write, and compute the first mask, here in the background and not in a step.
-
-        A backend that works mask by mask keeps what it learns from it for all matchers of the grammar.
-        """
+        """Refuse what the tokenizer cannot write, here in the background and not in a step."""
         maker = self._backends[backend]
         if isinstance(maker, PortableBackend):
-            matcher = compiled.grammar.new_matcher(maker.vocabulary.stop_token_ids)
-            check_way_out(matcher, maker.vocabulary)
-            matcher.fill_bitmask(new_bitmask(1, maker.vocabulary.vocab_size), 0)
+            check_way_out(compiled.grammar.new_matcher(maker.vocabulary.stop_token_ids), maker.vocabulary)
         return compiled
 
 

@@ -69,6 +69,7 @@ async def serve(
         # What loading left is there to stay: a pass of the collector over it would hold up every stream for half a second.
         gc.collect()
         gc.freeze()
+        stack.callback(gc.unfreeze)
         server = uvicorn.Server(config)
         with _stopped_by_signals(server):
             on_ready()

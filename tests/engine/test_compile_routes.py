@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engine import GrammarCompileError, GrammarSpec
 from engine.errors import EngineClosedError
 from engine.grammar import CompileSettings, GrammarManager, compile_cost, killable_compiler
-from engine.grammar.backends.llguidance_matcher import LLGuidanceMatcher
 from engine.grammar.compile_threads import CompileThreads
 
 from .grammar_backends import STOP, make_backend
@@ -215,19 +213,3 @@ def test_second_request_compiles_nothing_also_after_a_restart(tmp_path: Path) ->
     assert second["caches"] == ["disk", "memory"]
     # No worker, no compile: it was loaded.
     assert (second["worker"], second["disk_hits"], second["memory_hits"]) == (None, 1, 1)
-
-
-def test_first_mask_is_computed_before_a_grammar_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    filled_in: list[str] = []
-    fill = LLGuidanceMatcher.fill_bitmask
-
-    def note_and_fill(matcher: LLGuidanceMatcher, bitmask: torch.Tensor, row: int) -> None:
-        filled_in.append(threading.current_thread().name)
-        fill(matcher, bitmask, row)
-
-    monkeypatch.setattr(LLGuidanceMatcher, "fill_bitmask", note_and_fill)
-    manager = GrammarManager(make_backend("llguidance"))
-    manager.request(SPEC).result(60)
-    manager.close()
-    assert len(filled_in) == 1
-    assert filled_in[0] != threading.current_thread().name
