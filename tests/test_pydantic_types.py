@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-BENCH = Path(__file__).parent / "bench"
+from tests.bench_modules import load_bench
 
-
-def load(name: str) -> ModuleType:
-    location = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-    assert location is not None
-    assert location.loader is not None
-    sys.modules[name] = importlib.util.module_from_spec(location)
-    location.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-load("reporting")
-types = load("pydantic_types")
+load_bench("reporting")
+types = load_bench("pydantic_types")
 LINES = {
     line.split("`")[1].replace("\\|", "|"): line
     for line in types.TABLE.read_text(encoding="utf-8").splitlines()

@@ -38,7 +38,6 @@ MAX_REGEX_CHARS = 2**16
 MAX_REPEAT = 2**16
 _MAX_QUANTIFIER_CHARS = 40
 _DIGITS = frozenset("0123456789")
-_OCTAL = frozenset("01234567")
 _SPACES = frozenset(" \t\n\r\v\f")
 _SIMPLE_ESCAPES = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92}
 _HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}

@@ -1,12 +1,11 @@
-"""What compiling grammars costs: time to the first mask, what a compile does to other requests, and filling in batches.
+"""What compiling grammars costs: time to the first mask, and what a compile does to other requests.
 
 First mask: the real schemas of the coverage bench, each cold and then warm through the grammar manager, beside both raw backends
 in the same run; raw xgrammar runs in the compile process and is stopped after some seconds. Admission: plain requests on the
-pocket model while two compiles without end are in flight, and, to compare, beside two loops that step back as far. Fill: 64 rows
-one by one, and in one call.
+pocket model while two compiles without end are in flight, and, to compare, beside two loops that step back as far.
 
     python tests/bench/schema_sources.py    # once: fetches the schemas
-    python tests/bench/grammar_compile.py [--quick] [--json FILE] [--parts first_mask,admission,fill]
+    python tests/bench/grammar_compile.py [--quick] [--json FILE] [--parts first_mask,admission]
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from reporting import make_parser, print_table, write_json
 from schema_sources import ROOT
 
 from engine import EngineConfig, EngineError, GrammarSpec, LLMEngine, SamplingParams
-from engine.grammar import CompileSettings, GrammarManager, Matcher, fill_bitmasks, new_bitmask
+from engine.grammar import CompileSettings, GrammarManager, Matcher, new_bitmask
 from engine.grammar.backends.llguidance_backend import LLGuidanceBackend
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.compile_process import CompileProcess
@@ -38,17 +37,6 @@ from engine.grammar.vocabulary import Vocabulary, read_vocabulary
 
 RAW_LIMIT_S = 5.0
 RAW_XGRAMMAR_STEP = 10
-NUM_ROWS = 64
-SMALL = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "age": {"type": "integer"},
-        "tags": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["name", "age", "tags"],
-    "additionalProperties": False,
-}
 
 
 def load_vocabulary() -> tuple[str, Vocabulary]:
@@ -245,58 +233,28 @@ def run_plain(engine: LLMEngine, ids: list[int], count: int, name: str) -> tuple
     return admission_s, step_s
 
 
-def measure_fill(vocabulary: Vocabulary, *, is_quick: bool) -> list[dict[str, Any]]:
-    """Fill 64 rows of matchers that stand at different places, one by one and in one call, in turns."""
-    rows = []
-    text = b'{"name":"Ada Lovelace","age":36,"tags":["a","bc"]}'
-    for backend in (XGrammarBackend(vocabulary, num_threads=1), LLGuidanceBackend(vocabulary)):
-        compiled = backend.compile(GrammarSpec.from_json_schema(SMALL))
-        matchers = [compiled.new_matcher(vocabulary.stop_token_ids) for _ in range(NUM_ROWS)]
-        for number, matcher in enumerate(matchers):
-            matcher.accept_bytes(text[: number % len(text)])
-        bitmask = new_bitmask(NUM_ROWS, vocabulary.vocab_size)
-        indexes = list(range(NUM_ROWS))
-
-        def one_by_one(matchers: list[Matcher] = matchers, bitmask: Any = bitmask) -> None:
-            for index, matcher in enumerate(matchers):
-                matcher.fill_bitmask(bitmask, index)
-
-        alone, together = [], []
-        for _ in range(5 if is_quick else 30):
-            alone.append(seconds(one_by_one))
-            started = time.perf_counter()
-            fill_bitmasks(matchers, bitmask, indexes)
-            together.append(time.perf_counter() - started)
-        rows.append({
-            "backend": backend.name, "rows": NUM_ROWS, "one by one ms": round(1e3 * min(alone), 3),
-            "one call ms": round(1e3 * min(together), 3), "times faster": round(min(alone) / min(together), 2),
-        })  # fmt: skip
-    return rows
-
-
 def run(parts: Sequence[str], *, is_quick: bool) -> dict[str, Any]:
     """Measure the parts and print their tables."""
     # As a server does that lives long: a pass of the collector over what an import left takes half a second.
     gc.collect()
     gc.freeze()
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0]}
-    vocabulary = None
-    if {"first_mask", "fill"} & set(parts):
-        figures["tokenizer"], vocabulary = load_vocabulary()
     for name in parts:
         if name == "admission":
             figures[name] = measure_admission(is_quick=is_quick)
-        elif vocabulary is not None:
-            measure = {"first_mask": measure_first_mask, "fill": measure_fill}[name]
-            figures[name] = measure(vocabulary, is_quick=is_quick)
+        else:
+            figures["tokenizer"], vocabulary = load_vocabulary()
+            figures[name] = measure_first_mask(vocabulary, is_quick=is_quick)
         print_table(name.replace("_", " "), figures[name])
+    # Else the interpreter ends with a list of what was never freed.
+    gc.unfreeze()
     return figures
 
 
 def main() -> None:
     """Run as a script."""
     parser = make_parser(__doc__ or "")
-    parser.add_argument("--parts", default="first_mask,admission,fill")
+    parser.add_argument("--parts", default="first_mask,admission", help="which parts to run (default %(default)s)")
     arguments = parser.parse_args()
     write_json(
         arguments.json, "grammar_compile", run(arguments.parts.split(","), is_quick=arguments.quick), is_quick=arguments.quick

@@ -5,12 +5,9 @@ Only a keyword that the support report names as checked afterwards may be broken
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,10 +21,10 @@ from engine.grammar.closing import closing_tokens
 from engine.grammar.support import support_report
 from engine.grammar.vocabulary import Vocabulary
 from middleware.validation import NotStrictJsonError, SchemaChecker, parse_strict
+from tests.bench_modules import load_bench
 
 from .grammar_backends import BACKENDS, make_backend
 
-BENCH = Path(__file__).parents[1] / "bench"
 STOP = 256
 BYTES = Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,))
 CLOSING = (*b'"}],:', STOP)
@@ -36,20 +33,10 @@ MAX_XGRAMMAR_CHARS = 3_000
 """Compiled in this process, without a deadline."""
 
 
-def load(name: str) -> ModuleType:
-    if name not in sys.modules:
-        location = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-        assert location is not None
-        assert location.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(location)
-        location.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 def sources() -> ModuleType:
-    load("schema_documents")
-    load("schema_packages")
-    return load("schema_sources")
+    load_bench("schema_documents")
+    load_bench("schema_packages")
+    return load_bench("schema_sources")
 
 
 def write_value(matcher: Matcher, rng: random.Random) -> bytes | None:
@@ -146,5 +133,5 @@ def test_many_random_values_are_valid(name: str) -> None:
     assert check_values(combined(2026, 600), name, 3, 8) > 2_000
     for draft in ("draft7", "draft2020-12"):
         assert check_values(official(draft, 1), name, 4, 6) > 1_000
-    real = load("real_schemas").real_cases()
+    real = load_bench("real_schemas").real_cases()
     check_values(((case.name, case.schema) for case in real), name, 5, 4)

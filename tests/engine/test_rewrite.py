@@ -6,12 +6,8 @@ Where keywords are left to the check afterwards, the rewritten schema may only s
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import random
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonschema_rs
@@ -27,25 +23,15 @@ from engine.grammar.rewrite.pattern_parse import UnreadablePatternError, parse_p
 from engine.grammar.rewrite.pattern_print import print_language
 from engine.grammar.rewrite.regular import Automaton, Language, Languages, TooLargeError, build, join_ranges
 from engine.grammar.support import support_report
+from tests.bench_modules import load_bench
 
-BENCH = Path(__file__).parents[1] / "bench"
 # Spellings of these are left out of the masks on purpose, see `formats.py`.
 NARROWED = ("format/time", "format/date-time", "format/hostname", "format/email")
 
 
-def load(name: str) -> ModuleType:
-    if name not in sys.modules:
-        location = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-        assert location is not None
-        assert location.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(location)
-        location.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-load("schema_documents")
-load("schema_packages")
-sources = load("schema_sources")
+load_bench("schema_documents")
+load_bench("schema_packages")
+sources = load_bench("schema_sources")
 
 
 def check_same_meaning(schema: Any, valid: Any, invalid: Any, *, is_narrowed: bool = False) -> None:

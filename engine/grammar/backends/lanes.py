@@ -5,7 +5,14 @@ A row costs from a microsecond to milliseconds, other threads take some ten micr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..matcher import Matcher
 
 WORTH_TRYING_S = 150e-6
 """Work of a batch below which other threads are not even woken."""
@@ -51,6 +58,34 @@ class Lanes:
             return not is_better
         self._was_shared = is_better
         return is_better
+
+    def fill(
+        self,
+        matchers: Sequence[Matcher],
+        bitmask: torch.Tensor,
+        rows: Sequence[int],
+        *,
+        costs: Sequence[RowCost],
+        share: Callable[[], None] | None,
+    ) -> None:
+        """Fill a batch the way that was faster lately.
+
+        Args:
+            matchers: One per row.
+            bitmask: int32 `(rows, words)`.
+            rows: Where each matcher's row stands.
+            costs: What a row of each takes.
+            share: Fills the whole batch on several threads; None where that gains nothing.
+        """
+        is_shared = share is not None and self.is_shared(costs)
+        started = time.perf_counter()
+        if share is not None and is_shared:
+            share()
+        else:
+            for matcher, row in zip(matchers, rows, strict=True):
+                matcher.fill_bitmask(bitmask, row)
+        if costs:
+            self.note(costs, time.perf_counter() - started, is_shared=is_shared)
 
     def note(self, costs: Sequence[RowCost], seconds: float, *, is_shared: bool) -> None:
         """Take the time of a batch."""

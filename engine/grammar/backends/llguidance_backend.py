@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from importlib.metadata import version
 from threading import Lock
 
@@ -122,16 +123,9 @@ class LLGuidanceBackend:
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows, on all cores where that is faster; see the protocol."""
         own = [matcher for matcher in matchers if isinstance(matcher, LLGuidanceMatcher)]
-        costs = [matcher.compiled.cost for matcher in own]
-        is_shared = self.num_threads > 1 and self._lanes.is_shared(costs) and len({matcher.automaton for matcher in own}) > 1
-        started = time.perf_counter()
-        if is_shared:
-            self._fill_on_all_cores(list(zip(own, rows, strict=True)), bitmask)
-        else:
-            for matcher, row in zip(matchers, rows, strict=True):
-                matcher.fill_bitmask(bitmask, row)
-        if own:
-            self._lanes.note(costs, time.perf_counter() - started, is_shared=is_shared)
+        can_share = self.num_threads > 1 and len({matcher.automaton for matcher in own}) > 1
+        share = partial(self._fill_on_all_cores, list(zip(own, rows, strict=True)), bitmask) if can_share else None
+        self._lanes.fill(matchers, bitmask, rows, costs=[matcher.compiled.cost for matcher in own], share=share)
 
     def _fill_on_all_cores(self, jobs: list[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor) -> None:
         """Compute the rows of each automaton on one thread: copies of one would wait for each other."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -158,16 +157,8 @@ class XGrammarBackend:
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows, on all cores where that is faster; see the protocol."""
         own = [matcher for matcher in matchers if isinstance(matcher, _XGrammarMatcher)]
-        costs = [matcher.cost for matcher in own]
-        is_shared = self._lanes.is_shared(costs)
-        started = time.perf_counter()
-        if is_shared:
-            self._fill_on_all_cores(list(zip(own, rows, strict=True)), bitmask)
-        else:
-            for matcher, row in zip(matchers, rows, strict=True):
-                matcher.fill_bitmask(bitmask, row)
-        if own:
-            self._lanes.note(costs, time.perf_counter() - started, is_shared=is_shared)
+        share = partial(self._fill_on_all_cores, list(zip(own, rows, strict=True)), bitmask)
+        self._lanes.fill(matchers, bitmask, rows, costs=[matcher.cost for matcher in own], share=share)
 
     def _fill_on_all_cores(self, jobs: list[tuple[_XGrammarMatcher, int]], bitmask: torch.Tensor) -> None:
         running = [(matcher, row) for matcher, row in jobs if not matcher.is_terminated()]

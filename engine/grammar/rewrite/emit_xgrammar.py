@@ -20,7 +20,6 @@ from .text import text_language
 
 MAX_MULTIPLE = 1024
 MAX_LISTED = 256
-NARROWEST = Fraction(1, 10**5)
 DECIMALS = 10**6
 """Ranges of numbers are written with six decimals."""
 FAR_INTEGER = 10**18

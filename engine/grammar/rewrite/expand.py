@@ -17,8 +17,6 @@ from .facets import ArrayGroup, Conjunction, Contains, Facets, ObjectGroup, Text
 from .formats import format_pattern
 from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, Node, SchemaGraph
 
-MAX_ALTERNATIVES = 256
-"""Alternatives of one place."""
 MAX_WORK = 20_000
 """Subschemas taken into alternatives for one schema; afterwards choices are only taken in where nothing stands beside them."""
 MAX_OVERWORK = 10_000
