@@ -13,8 +13,9 @@ from ..kv_cache import PagedKVCache
 from ..model_loader import LoadedModel
 from .huge_pages import prefer_huge_pages
 from .layout import Layout, read_layout, why_not
-from .linear import Linear
-from .native import DTYPES, NativeOps, NativeProduct, load_library
+from .linear import Linear, MakeProduct, make_torch_product
+from .native import DTYPES, NativeOps, load_library
+from .products import make_native_product
 from .torch_ops import Ops, TorchOps
 
 
@@ -25,18 +26,25 @@ class FlatForward:
         loaded: The model; its projections become views of fused weights.
         kv_cache: The pages.
         make_ops: What stands between the matrix products.
+        make_product: How they are multiplied.
 
     Raises:
         NoSuchWayError: The model is laid out otherwise.
     """
 
-    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache, make_ops: Callable[[Layout], Ops] = TorchOps) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        kv_cache: PagedKVCache,
+        make_ops: Callable[[Layout], Ops] = TorchOps,
+        make_product: MakeProduct = make_torch_product,
+    ) -> None:
         reason = why_not(loaded)
         if reason is not None:
             raise NoSuchWayError(reason)
         self._loaded = loaded
         self._kv_cache = kv_cache
-        self._layout = read_layout(loaded)
+        self._layout = read_layout(loaded, make_product)
         self.ops = make_ops(self._layout)
         like = torch.empty(0, self._layout.num_kv_heads, self._layout.head_dim, dtype=loaded.model.dtype)
         self._pages = [kv_cache.pages(index, like, like) for index in range(len(self._layout.layers))]
@@ -70,14 +78,16 @@ class FlatForward:
 
     def settle(self) -> None:
         """Drop weights of the modules that the fast path holds in another layout; the model cannot be called after that."""
-        for linear in self._linears():
+        linears = [*self._linears()]
+        for linear in linears:
             linear.release_modules()
         if self._loaded.device.type == "cpu":
-            prefer_huge_pages(linear.memory() for linear in (*self._linears(), self._layout.head))
+            prefer_huge_pages(linear.memory() for linear in linears)
 
     def _linears(self) -> Iterator[Linear]:
         for layer in self._layout.layers:
             yield from (layer.qkv, layer.output, layer.gate_up, layer.down)
+        yield self._layout.head
 
 
 class NativeForward(FlatForward):
@@ -93,7 +103,4 @@ class NativeForward(FlatForward):
         library = load_library()
         if library is None:
             raise NoSuchWayError("no compiled kernels")
-        super().__init__(loaded, kv_cache, lambda layout: NativeOps(layout, library))
-        product = NativeProduct(library)
-        for linear in (*self._linears(), self._layout.head):
-            linear.use(product)
+        super().__init__(loaded, kv_cache, lambda layout: NativeOps(layout, library), make_native_product(library))

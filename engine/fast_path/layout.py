@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..model_loader import LoadedModel
-from .linear import Linear
+from .linear import Linear, MakeProduct
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -87,7 +87,7 @@ def why_not(loaded: LoadedModel) -> str | None:
     return None
 
 
-def read_layout(loaded: LoadedModel) -> Layout:
+def read_layout(loaded: LoadedModel, make_product: MakeProduct) -> Layout:
     """Fuse the weights of a model that `why_not` has nothing against."""
     model, config = loaded.model, loaded.model.config
     base = model.model
@@ -96,9 +96,9 @@ def read_layout(loaded: LoadedModel) -> Layout:
     cos, sin = base.rotary_emb(torch.zeros(1, device=loaded.device), position_ids=places)
     return Layout(
         embedding=base.embed_tokens.weight.detach(),
-        layers=[_read_layer(layer) for layer in base.layers],
+        layers=[_read_layer(layer, make_product) for layer in base.layers],
         norm=base.norm.weight.detach(),
-        head=Linear([model.lm_head]),
+        head=Linear([model.lm_head], make_product),
         cos=cos[0, :, : head_dim // 2].contiguous(),
         sin=sin[0, :, : head_dim // 2].contiguous(),
         eps=float(config.rms_norm_eps),
@@ -108,17 +108,17 @@ def read_layout(loaded: LoadedModel) -> Layout:
     )
 
 
-def _read_layer(layer: Any) -> Layer:
+def _read_layer(layer: Any, make_product: MakeProduct) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     return Layer(
         input_norm=layer.input_layernorm.weight.detach(),
-        qkv=Linear([attention.q_proj, attention.k_proj, attention.v_proj]),
+        qkv=Linear([attention.q_proj, attention.k_proj, attention.v_proj], make_product),
         query_norm=_norm_weight(attention, "q_norm"),
         key_norm=_norm_weight(attention, "k_norm"),
-        output=Linear([attention.o_proj]),
+        output=Linear([attention.o_proj], make_product),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
-        gate_up=Linear([mlp.gate_proj, mlp.up_proj]),
-        down=Linear([mlp.down_proj]),
+        gate_up=Linear([mlp.gate_proj, mlp.up_proj], make_product),
+        down=Linear([mlp.down_proj], make_product),
         window=getattr(attention, "sliding_window", None) or _mistral_window(attention),
     )
 

@@ -167,32 +167,6 @@ class NativeOps:
             function.restype = None
 
 
-class NativeProduct:
-    """Products of a few rows in float32, as drafts and small batches make them; PyTorch's own are better below and above.
-
-    Args:
-        library: From `load_library`.
-    """
-
-    MIN_ROWS, MAX_ROWS = 4, 13
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._multiply = library["multiply_float32"]
-        self._multiply.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3 + [ctypes.c_int]
-        self._multiply.restype = None
-
-    def takes(self, x: torch.Tensor) -> bool:
-        """As `FewRows.takes`."""
-        return self.MIN_ROWS <= x.shape[0] <= self.MAX_ROWS and x.is_contiguous()
-
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """As `FewRows.__call__`; not more than `MAX_ROWS` rows."""
-        out = torch.empty(x.shape[0], weight.shape[0])
-        place = None if bias is None else bias.data_ptr()
-        self._multiply(x.data_ptr(), weight.data_ptr(), place, out.data_ptr(), *x.shape, weight.shape[0], torch.get_num_threads())
-        return out
-
-
 @lru_cache(maxsize=4)
 def load_library(source: Path = SOURCE) -> ctypes.CDLL | None:
     """Compile a source, or take what was compiled before; None, with a line in the log, where that does not work."""

@@ -17,8 +17,9 @@ from engine.errors import NoSuchWayError
 from engine.fast_path import cuda, forward, native
 from engine.fast_path.cuda import GraphForward, VarlenOps
 from engine.fast_path.layout import Layer, Layout
-from engine.fast_path.linear import Linear, is_blocked_faster
+from engine.fast_path.linear import Linear, is_blocked_faster, make_torch_product
 from engine.fast_path.native import NativeOps, load_library
+from engine.fast_path.products import TILE_WAYS, TILES_SOURCE, FewRowsProduct, TileProduct, make_native_product
 from engine.fast_path.torch_ops import TorchOps
 from engine.kv_cache import BlockTable, PagedKVCache
 from engine.model_loader import LoadedModel
@@ -147,16 +148,18 @@ def test_attention_equals_torch(dtype: torch.dtype, heads: tuple[int, int, int],
         assert_near(got, wanted)
 
 
+@pytest.mark.parametrize("is_native", [pytest.param(True, marks=needs_compiler), False], ids=["kernels", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rows", [1, 3, 40])
-def test_fused_projections_equal_single_ones(dtype: torch.dtype, rows: int) -> None:
+@pytest.mark.parametrize("rows", [1, 3, 8, 40])
+def test_fused_projections_equal_single_ones(dtype: torch.dtype, rows: int, is_native: bool) -> None:
     torch.manual_seed(0)
-    modules = [torch.nn.Linear(24, size, dtype=dtype) for size in (16, 8, 8)]
-    x = torch.randn(rows, 24).to(dtype)
+    modules = [torch.nn.Linear(64, size, dtype=dtype) for size in (16, 8, 8)]
+    x = torch.randn(rows, 64).to(dtype)
     wanted = torch.cat([linear(x, module.weight, module.bias) for module in modules], dim=1)
-    fused = Linear(modules)
+    kernels = load_library()
+    fused = Linear(modules, make_native_product(kernels) if is_native and kernels is not None else make_torch_product)
     assert_near(fused(x), wanted)
-    if not is_blocked_faster(modules[0].weight):
+    if dtype == torch.float32 or not (is_native or is_blocked_faster(modules[0].weight)):
         # The modules share the fused weights.
         assert_near(torch.cat([module(x) for module in modules], dim=1), wanted)
     fused.release_modules()
@@ -164,31 +167,58 @@ def test_fused_projections_equal_single_ones(dtype: torch.dtype, rows: int) -> N
 
 
 @needs_compiler
-@pytest.mark.parametrize("rows", range(4, 14))
+@pytest.mark.parametrize("rows", [1, 3, *range(4, 15)])
 @pytest.mark.parametrize(("size", "outputs"), [(1, 1), (15, 3), (16, 7), (33, 16), (576, 65)])
 @pytest.mark.parametrize("has_bias", [True, False], ids=["bias", "no-bias"])
 def test_product_of_few_rows_equals_torch(rows: int, size: int, outputs: int, has_bias: bool) -> None:
     library = load_library()
     assert library is not None
-    product = native.NativeProduct(library)
     torch.manual_seed(rows)
     x, weight = torch.randn(rows, size), torch.randn(outputs, size)
     bias = torch.randn(outputs) if has_bias else None
-    assert product.takes(x)
-    torch.testing.assert_close(product(x, weight, bias), linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+    product = FewRowsProduct(library, weight, bias)
+    torch.testing.assert_close(product(x), linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+    wide = torch.randn(rows, 2 * size)
+    torch.testing.assert_close(product(wide[:, ::2]), linear(wide[:, ::2], weight, bias), rtol=1e-4, atol=1e-4)
 
 
 @needs_compiler
-def test_product_takes_nothing_that_it_would_get_wrong() -> None:
-    library = load_library()
+@pytest.mark.parametrize("way", TILE_WAYS)
+@pytest.mark.parametrize("rows", [1, 2, 11, 12, 13, 15, 16, 17, 31, 32, 33, 48, 49, 64, 75, 130])
+@pytest.mark.parametrize(("size", "outputs"), [(32, 1), (64, 15), (32, 16), (96, 17), (576, 33), (1536, 600), (32, 31)])
+@pytest.mark.parametrize("has_bias", [True, False], ids=["bias", "no-bias"])
+def test_product_of_tiles_equals_exact_sums(way: str, rows: int, size: int, outputs: int, has_bias: bool) -> None:
+    """Beside sums in float64, rounded once: off by one rounding of bfloat16 at most, and exact on small whole numbers."""
+    library = load_library(TILES_SOURCE)
     assert library is not None
-    product = native.NativeProduct(library)
-    assert not product.takes(torch.zeros(3, 8))
-    assert not product.takes(torch.zeros(14, 8))
-    assert not product.takes(torch.zeros(8, 16)[:, ::2])
-    fused = Linear([torch.nn.Linear(24, 16, dtype=torch.bfloat16)])
-    fused.use(product)
-    assert fused(torch.zeros(5, 24, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    if not library[f"may_use_{way}"]():
+        pytest.skip(f"this processor has no {way}")
+    torch.manual_seed(rows + size)
+    x, weight = torch.randn(rows, size).bfloat16(), torch.randn(outputs, size).bfloat16()
+    bias = torch.randn(outputs).bfloat16() if has_bias else None
+    wanted = linear(x.double(), weight.double(), None if bias is None else bias.double())
+    got = TileProduct(library, way, weight, bias)(x)
+    torch.testing.assert_close(got.double(), wanted, rtol=2**-8, atol=1e-3)
+    x, weight = torch.randint(-1, 2, (rows, size)).bfloat16(), torch.randint(-1, 2, (outputs, size)).bfloat16()
+    assert torch.equal(TileProduct(library, way, weight, None)(x), linear(x.double(), weight.double()).bfloat16())
+
+
+@needs_compiler
+def test_products_take_nothing_that_they_would_get_wrong() -> None:
+    kernels = load_library()
+    assert kernels is not None
+    make_product = make_native_product(kernels)
+    x = torch.randn(5, 24).bfloat16()
+    for weight in (torch.randn(16, 24).bfloat16(), torch.randn(16, 48).bfloat16()[:, ::2]):
+        product = make_product(weight, None)
+        assert not isinstance(product, TileProduct)
+        assert_near(product(x), linear(x, weight))
+    weight = torch.randn(16, 64)[:, ::2]
+    wide = torch.randn(5, 32)
+    assert_near(make_product(weight, None)(wide), linear(wide, weight))
+    assert_near(
+        make_product(weight.bfloat16().T.contiguous().T, None)(wide.bfloat16()), linear(wide.bfloat16(), weight.bfloat16())
+    )
 
 
 def test_without_a_compiler_torch_gives_the_same_tokens(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

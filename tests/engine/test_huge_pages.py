@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.fast_path.huge_pages import MAX_GAP_BYTES, PAGE_BYTES, Span, join, prefer_huge_pages
-from engine.fast_path.linear import Linear, is_blocked_faster
+from engine.fast_path.linear import Linear, is_blocked_faster, make_torch_product
 
 
 def test_joined_spans_cover_the_same_bytes_and_no_wide_gap() -> None:
@@ -43,7 +43,7 @@ def test_less_than_a_page_is_left_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_linear_says_where_its_weights_lie(dtype: torch.dtype) -> None:
     module = torch.nn.Linear(64, 96, bias=False, dtype=dtype)
-    fused = Linear([module])
+    fused = Linear([module], make_torch_product)
     assert fused.memory().num_bytes == 64 * 96 * dtype.itemsize
     if not is_blocked_faster(module.weight):
         assert fused.memory().start == module.weight.data_ptr()
