@@ -6,6 +6,8 @@ for the graph. What does not work on a machine is seen at load, when logits are 
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +22,12 @@ from .forward import FlatForward
 from .layout import Layer, Layout
 from .torch_ops import TorchOps
 
+logger = logging.getLogger(__name__)
+
 MAX_GRAPH_BATCH = 256
 HALF_DTYPES = (torch.bfloat16, torch.float16)
+_ONE_CAPTURE = threading.Lock()
+"""PyTorch lets one capture at a time go on in a process; several engines may have a thread each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +89,19 @@ class VarlenOps(TorchOps):
         assert pages.keys is not None
         query, key, value = self._split(qkv, layer)
         write(pages, key, value, self._slot_mapping)
+        # (left, right) of the diagonal, itself not counted; -1 is all. Single queries see all keys there are, and only without a
+        # bound does the kernel take the heads of one key together.
+        right = -1 if plan.max_query_len == 1 and layer.window is None else 0
         attended: torch.Tensor = self._attention(
             query.contiguous(),
             pages.keys,
             pages.values,
             plan.query_starts,
-            None,
+            # Where keys begin is what the tables say; the kernel checks the shape of these and does not read them.
+            plan.query_starts,
             plan.max_query_len,
             plan.max_kv_len,
-            # (left, right) of the diagonal, itself not counted; -1 is all.
-            window_size=(-1 if layer.window is None else layer.window - 1, 0),
+            window_size=(-1 if layer.window is None else layer.window - 1, right),
             enable_gqa=query.shape[1] != pages.keys.shape[2],
             seqused_k=plan.kv_lens,
             block_table=plan.tables,
@@ -123,7 +132,8 @@ class GraphForward:
         self._kv_cache = kv_cache
         self._device = loaded.device
         self._max_model_len = loaded.max_model_len
-        self._graphs: dict[int, _Graph] = {}
+        # None where capturing failed.
+        self._graphs: dict[int, _Graph | None] = {}
         self.name = "on the fast path, decode steps as CUDA graphs"
 
     def __call__(self, chunks: list[Chunk]) -> torch.Tensor:
@@ -133,12 +143,25 @@ class GraphForward:
             return self._eager(chunks)
         size = 1 << (len(chunks) - 1).bit_length()
         if size not in self._graphs:
-            self._graphs[size] = _Graph(self._eager, size, self._kv_cache, self._max_model_len, self._device)
-        return self._graphs[size].run(chunks)
+            self._graphs[size] = self._capture(size)
+        graph = self._graphs[size]
+        return self._eager(chunks) if graph is None else graph.run(chunks)
+
+    @property
+    def captured_sizes(self) -> list[int]:
+        """Sequences of the graphs that there are."""
+        return sorted(size for size, graph in self._graphs.items() if graph is not None)
 
     def settle(self) -> None:
         """As `Forward.settle`."""
         self._eager.settle()
+
+    def _capture(self, size: int) -> _Graph | None:
+        try:
+            return _Graph(self._eager, size, self._kv_cache, self._max_model_len, self._device)
+        except RuntimeError:  # out of memory, or an operation that no graph takes; without a graph the step is only slower
+            logger.exception("no CUDA graph for %d sequences; their steps run one kernel at a time", size)
+            return None
 
 
 class _Graph:
@@ -158,7 +181,7 @@ class _Graph:
             max_kv_len=max_model_len,
         )
         self._numbers[2] = cache.scratch_block * cache.block_size
-        self._replay, self._logits = capture(lambda: self._compute(eager))
+        self._replay, self._logits = capture(lambda: self._compute(eager), device)
 
     def run(self, chunks: list[Chunk]) -> torch.Tensor:
         """Fill in what the sequences are and replay; the result is overwritten by the next call."""
@@ -170,9 +193,7 @@ class _Graph:
         for row, chunk in enumerate(chunks):
             sequence, position = chunk.sequence, chunk.sequence.num_cached_tokens
             block_ids = sequence.blocks.block_ids
-            [token_id] = (
-                sequence.token_ids_between(position, position + 1) if chunk.num_scheduled_tokens else chunk.draft_token_ids
-            )
+            [token_id] = sequence.token_ids_between(position, position + 1)
             slot = block_ids[position // block_size] * block_size + position % block_size
             numbers[:, row] = torch.tensor([token_id, position, slot])
             tables[row, : len(block_ids)] = torch.tensor(block_ids, dtype=torch.int32)
@@ -191,19 +212,28 @@ class _Graph:
         return eager.compute(ids, None)
 
 
-def capture(compute: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-    """Capture `compute` on the current device; give what replays it, and the tensor that then holds its result."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        # Lazy initialisation and compilation must be over before the capture.
-        for _ in range(2):
-            compute()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = compute()
-    return graph.replay, result
+def capture(compute: Callable[[], torch.Tensor], device: torch.device) -> tuple[Callable[[], None], torch.Tensor]:
+    """Capture `compute` on `device`; give what replays it, and the tensor that then holds its result."""
+    # The current stream is put back here, since a capture that fails leaves its own behind. That one is made anew: PyTorch's
+    # default belongs to the device on which it was first needed.
+    with _ONE_CAPTURE, torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            # Lazy initialisation and compilation must be over before the capture.
+            for _ in range(2):
+                compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may allocate meanwhile: those of other engines.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            result = compute()
+
+    def replay() -> None:
+        with torch.cuda.device(device):
+            graph.replay()
+
+    return replay, result
 
 
 def _varlen_attention() -> Callable[..., Any]:

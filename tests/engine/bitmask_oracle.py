@@ -10,6 +10,7 @@ from engine.grammar.kernels import ApplyKernel
 
 WIDTHS = (1, 31, 32, 33, 1000, 32_001)
 _LARGE = 10_000
+_CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -20,7 +21,13 @@ def pack(allowed: npt.NDArray[np.bool_], num_words: int) -> npt.NDArray[np.int32
     return np.packbits(wide, axis=1, bitorder="little").view("<i4").astype(np.int32)
 
 
-def check_kernel(kernel: ApplyKernel, *, widths: tuple[int, ...] = WIDTHS, dtypes: tuple[torch.dtype, ...] = DTYPES) -> int:
+def check_kernel(
+    kernel: ApplyKernel,
+    *,
+    widths: tuple[int, ...] = WIDTHS,
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    device: torch.device = _CPU,
+) -> int:
     """Compare a kernel with NumPy over widths, types, scattered, empty and full rows, and heads wider than the mask.
 
     Returns:
@@ -34,7 +41,7 @@ def check_kernel(kernel: ApplyKernel, *, widths: tuple[int, ...] = WIDTHS, dtype
                 for mask_size in (vocab_size, max(1, vocab_size - 40)):
                     density = rng.choice([0.0, 0.01, 0.5, 1.0], size=(len(rows), 1))
                     allowed = rng.random((len(rows), mask_size)) < density
-                    check_once(kernel, allowed, rows, vocab_size, dtype, rng)
+                    check_once(kernel, allowed, rows, vocab_size, dtype, rng, device)
                     count += 1
     return count
 
@@ -46,6 +53,7 @@ def check_once(
     vocab_size: int,
     dtype: torch.dtype,
     rng: np.random.Generator,
+    device: torch.device,
 ) -> None:
     """Compare one table; bits are compared, so that NaN, zeros with a sign and infinities count, too."""
     before = torch.tensor(rng.normal(size=(5, vocab_size + 3)), dtype=torch.float32).to(dtype)
@@ -54,13 +62,13 @@ def check_once(
     num_words = (allowed.shape[1] + 31) // 32
     bitmask = torch.from_numpy(pack(allowed, num_words)).reshape(len(rows), num_words)
     # A view of a wider table, as padded logits are.
-    table = before.clone()
-    kernel(table[:, :vocab_size], bitmask, torch.tensor(rows, dtype=torch.int64))
+    table = before.clone().to(device)
+    kernel(table[:, :vocab_size], bitmask.to(device), torch.tensor(rows, dtype=torch.int64, device=device))
     expected = before.float().numpy().copy()
     for index, row in enumerate(rows):
         width = min(vocab_size, num_words * 32)
         keep = np.zeros(vocab_size, dtype=bool)
         keep[:width] = np.pad(allowed[index], (0, num_words * 32 - allowed.shape[1]), constant_values=True)[:width]
         expected[row, :vocab_size] = np.where(keep, expected[row, :vocab_size], -np.inf)
-    found = table.float().numpy()
+    found = table.cpu().float().numpy()
     assert np.array_equal(found.view(np.uint32), expected.view(np.uint32)), (vocab_size, dtype, rows, allowed.shape)

@@ -56,7 +56,7 @@ class StepMask(LogitsProcessor):
         bitmask = new_bitmask(1, scores.shape[1])
         self.matcher.fill_bitmask(bitmask, 0)
         scores = scores.clone()
-        apply_token_bitmask_inplace(scores, bitmask, torch.tensor([0]))
+        apply_token_bitmask_inplace(scores, bitmask.to(scores.device), torch.tensor([0], device=scores.device))
         return scores
 
 
@@ -65,7 +65,7 @@ def generate_alone(engine: LLMEngine, model: Any, prompt: Sequence[int], max_tok
     processors = LogitsProcessorList()
     if spec is not None:
         processors.append(StepMask(new_matcher(engine, spec), len(prompt)))
-    input_ids = torch.tensor([list(prompt)])
+    input_ids = torch.tensor([list(prompt)], device=model.device)
     output = model.generate(
         input_ids,
         attention_mask=torch.ones_like(input_ids),
@@ -129,12 +129,16 @@ class Parity:
         source: Folder of the model.
         num_prompts: Prompts; two in five are constrained.
         longest: Longest beginning that prompts share.
+        device: Where both compute.
+        margin: Logits closer than this are taken as equal.
     """
 
-    def __init__(self, source: str, num_prompts: int, *, longest: int = 60) -> None:
+    def __init__(self, source: str, num_prompts: int, *, longest: int = 60, device: str = "cpu", margin: float = MARGIN) -> None:
         rng = random.Random(11)
         self._source = source
-        self._model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+        self._device = device
+        self._margin = margin
+        self._model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval().to(device)
         vocab_size = self._model.config.get_text_config().vocab_size
         self._max_model_len = longest + 20 + CONSTRAINED_TOKENS + 4
         self.prompts = random_prompts(rng, num_prompts, vocab_size * 4 // 5, longest=longest)
@@ -148,6 +152,7 @@ class Parity:
         token_bytes = bytes_per_token(cast(Any, SimpleNamespace(model=self._model)))
         config = EngineConfig(
             model=self._source,
+            device=self._device,
             dtype="float32",
             max_num_seqs=batch,
             max_num_batched_tokens=batch + 48,
@@ -182,12 +187,12 @@ class Parity:
         place = next((i for i, (a, b) in enumerate(zip(ours, wanted, strict=False)) if a != b), min(len(ours), len(wanted)))
         if output.error is None and place < min(len(ours), len(wanted)):
             gap = self._gap([*self.prompts[index], *ours[:place]], ours[place], wanted[place])
-            if gap < MARGIN:
+            if gap < self._margin:
                 report.num_ties += 1
                 return
         report.different.append(f"prompt {index} at token {place}: {output.stop_reason}, {output.error!r}")
 
     @torch.no_grad()
     def _gap(self, token_ids: list[int], ours: int, wanted: int) -> float:
-        logits = self._model(input_ids=torch.tensor([token_ids])).logits[0, -1]
+        logits = self._model(input_ids=torch.tensor([token_ids], device=self._device)).logits[0, -1]
         return abs(float(logits[wanted] - logits[ours]))

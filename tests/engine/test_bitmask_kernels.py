@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from engine import GrammarSpec, InvalidRequestError, LLMEngine, SamplingParams, mask
 from engine.grammar.bitmask import BitmaskPool, bitmask_width
 from engine.grammar.bitmask_transport import from_bytes, to_bytes
-from engine.grammar.kernels import KERNELS, make_kernel, pick_kernel
+from engine.grammar.kernels import KERNELS, ApplyKernel, factory, make_kernel, pick_kernel
 from engine.grammar.kernels.native_kernel import SOURCE
 from engine.grammar.kernels.torch_kernel import make_compiled_kernel
 from tests.engine.bitmask_oracle import WIDTHS, check_kernel
@@ -69,10 +70,34 @@ def test_triton_kernel_does_what_numpy_does_in_the_interpreter(widths: tuple[int
     assert done.stdout.strip() == str(count)
 
 
-def test_device_gets_its_kernel() -> None:
+@pytest.fixture
+def fresh_choice() -> Iterator[None]:
+    pick_kernel.cache_clear()
+    yield
+    pick_kernel.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_choice")
+def test_device_gets_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_kernel("cpu") in (make_kernel("native"), make_kernel("numpy"))
     assert pick_kernel("meta") is make_kernel("torch")
+    monkeypatch.setattr(factory, "_works", lambda *_: True)
     assert pick_kernel("cuda") is (make_kernel("triton") or make_kernel("torch"))
+
+
+def fails(*_: object) -> None:
+    raise RuntimeError("Failed to find C compiler")
+
+
+def does_nothing(*_: object) -> None:
+    pass
+
+
+@pytest.mark.usefixtures("fresh_choice")
+@pytest.mark.parametrize("broken", [fails, does_nothing])
+def test_kernel_that_does_not_work_is_passed_over(monkeypatch: pytest.MonkeyPatch, broken: ApplyKernel) -> None:
+    monkeypatch.setattr(factory, "make_kernel", {"native": broken, "numpy": make_kernel("numpy")}.__getitem__)
+    assert pick_kernel("cpu") is make_kernel("numpy")
 
 
 def test_without_a_compiler_numpy_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,87 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import linear
 
 from engine import EngineConfig, LLMEngine, SamplingParams, model_runner
-from engine.attention import Chunk, PackedBatch, pack
 from engine.errors import NoSuchWayError
 from engine.fast_path import cuda, forward, native
 from engine.fast_path.cuda import GraphForward, VarlenOps
-from engine.fast_path.layout import Layer, Layout
+from engine.fast_path.layout import Layout
 from engine.fast_path.linear import Linear, is_blocked_faster, make_torch_product
 from engine.fast_path.native import NativeOps, load_library
 from engine.fast_path.products import TILE_WAYS, TILES_SOURCE, FewRowsProduct, TileProduct, make_native_product
 from engine.fast_path.torch_ops import TorchOps
-from engine.kv_cache import BlockTable, PagedKVCache
-from engine.model_loader import LoadedModel
+from tests.engine.cuda_stand_ins import GraphOnCpu, capture_on_cpu, varlen_on_cpu
+from tests.engine.flat_batches import LENGTHS, new_batch, new_layer, new_layout
 from tests.engine.random_models import save_random_model
 
-CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1.6e-2, 2e-2)}
 """Relative and absolute."""
 DTYPES = [torch.float32, torch.bfloat16]
-LENGTHS = {
-    "one": [(1, 1)],
-    "one-long": [(1, 150)],
-    "mixed": [(1, 5), (1, 33), (1, 16), (1, 17), (1, 64)],
-    "drafts": [(3, 9), (1, 40), (8, 8), (2, 35)],
-    "prompts-beside": [(20, 20), (1, 9), (30, 41), (16, 22)],
-}
-
 needs_compiler = pytest.mark.skipif(load_library() is None, reason="no C++ compiler here")
 
 
 def assert_near(got: torch.Tensor, wanted: torch.Tensor) -> None:
     rtol, atol = TOLERANCE[wanted.dtype]
     torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol)
-
-
-class Row:
-    def __init__(self, query_len: int, kv_len: int) -> None:
-        self.num_cached_tokens = kv_len - query_len
-        self.num_tokens = kv_len
-        self.blocks = BlockTable()
-
-    def token_ids_between(self, start: int, stop: int) -> list[int]:
-        return list(range(start, stop))
-
-
-def new_layout(dtype: torch.dtype, *, heads: int, kv_heads: int, dim: int) -> Layout:
-    angles = torch.outer(torch.arange(200), 1 / 100 ** (torch.arange(dim // 2) / dim))
-    none: Any = None
-    return Layout(torch.zeros(1, dtype=dtype), [], none, none, angles.cos(), angles.sin(), 1e-5, heads, kv_heads, dim)
-
-
-def new_layer(*, norm: torch.Tensor | None, window: int | None) -> Layer:
-    none: Any = None
-    return Layer(none, none, norm, norm, none, none, none, none, window)
-
-
-def new_batch(lengths: list[tuple[int, int]], layout: Layout) -> tuple[PackedBatch, PagedKVCache]:
-    """Blocks in an order of their own, filled with noise."""
-    cache = PagedKVCache(num_layers=1, num_blocks=80, block_size=4, device=CPU)
-    cache._pool.take(7)
-    rows = [Row(*pair) for pair in lengths]
-    for row in rows:
-        cached, row.num_cached_tokens = row.num_cached_tokens, 0
-        assert cache.reserve(row, row.num_tokens)
-        row.num_cached_tokens = cached
-        row.blocks.block_ids.reverse()
-    like = torch.empty(0, layout.num_kv_heads, layout.head_dim, dtype=layout.embedding.dtype)
-    pages = cache.pages(0, like, like)
-    assert pages.keys is not None
-    assert pages.values is not None
-    torch.manual_seed(1)
-    pages.keys.copy_(torch.randn(pages.keys.shape))
-    pages.values.copy_(torch.randn(pages.values.shape))
-    return pack([Chunk(row, query_len) for row, (query_len, _) in zip(rows, lengths, strict=True)], cache, CPU), cache
 
 
 def native_ops(layout: Layout) -> NativeOps:
@@ -283,55 +231,6 @@ def test_bfloat16_answers_are_valid(tiny_model: Path, monkeypatch: pytest.Monkey
     engine.close()
 
 
-def varlen_on_cpu(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    query_starts: torch.Tensor,
-    key_starts: None,
-    max_query_len: int,
-    max_kv_len: int,
-    *,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-    seqused_k: torch.Tensor,
-    block_table: torch.Tensor,
-) -> torch.Tensor:
-    """What the documentation of `torch.nn.attention.varlen.varlen_attn` says, one sequence and one query at a time."""
-    output = torch.empty_like(query)
-    for row, kv_len in enumerate(seqused_k.tolist()):
-        first, last = query_starts[row : row + 2].tolist()
-        assert last - first <= max_query_len
-        assert kv_len <= max_kv_len
-        own_keys, own_values = (pages[block_table[row].long()].flatten(0, 1)[:kv_len] for pages in (keys, values))
-        for index in range(first, last):
-            stop = kv_len - (last - 1 - index)
-            start = 0 if window_size[0] < 0 else max(0, stop - 1 - window_size[0])
-            output[index] = scaled_dot_product_attention(
-                query[index][:, None],
-                own_keys[start:stop].transpose(0, 1),
-                own_values[start:stop].transpose(0, 1),
-                enable_gqa=enable_gqa,
-            )[:, 0]
-    return output
-
-
-class GraphOnCpu(GraphForward):
-    """CUDA graphs with a stand-in for the kernel; `capture` is replaced too."""
-
-    def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
-        self._set_up(loaded, kv_cache, lambda layout: VarlenOps(layout, attention=varlen_on_cpu))
-
-
-def capture_on_cpu(compute: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-    result = compute()
-
-    def replay() -> None:
-        result.copy_(compute())
-
-    return replay, result
-
-
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3"])
 def test_cuda_graphs_give_the_same_tokens(
     tmp_path: Path, pocket_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -350,9 +249,44 @@ def test_cuda_graphs_give_the_same_tokens(
     engine = LLMEngine(config)
     assert "CUDA graphs" in engine._runner.way
     assert [output.token_ids for output in engine.generate(prompts, params)] == wanted
-    graphs = engine._runner._forward._graphs  # type: ignore[attr-defined]
-    assert set(graphs) == {1, 2, 4, 8}
+    assert isinstance(engine._runner._forward, GraphOnCpu)
+    assert engine._runner._forward.captured_sizes == [1, 2, 4, 8]
     engine.close()
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("window", [None, 10], ids=["all", "window"])
+def test_attention_of_the_cuda_path_equals_torch(lengths: str, window: int | None) -> None:
+    layout = new_layout(torch.float32, heads=6, kv_heads=2, dim=8)
+    layer = new_layer(norm=None, window=window)
+    torch.manual_seed(2)
+    qkv = torch.randn(sum(query_len for query_len, _ in LENGTHS[lengths]), 10 * 8)
+    results = []
+    for ops in (TorchOps(layout), VarlenOps(layout, attention=varlen_on_cpu)):
+        batch, cache = new_batch(LENGTHS[lengths], layout)
+        ops.begin(batch)
+        results.append(ops.attend(qkv.clone(), layer, cache.layers[0]))
+    assert_near(results[1], results[0])
+
+
+def test_capture_that_fails_costs_speed_only(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no memory for a graph")
+
+    config = EngineConfig(model=str(tiny_model), max_draft_tokens=0)
+    plain = LLMEngine(config)
+    monkeypatch.setattr(model_runner, "WAYS", (GraphOnCpu,))
+    monkeypatch.setattr(cuda, "capture", fail)
+    engine = LLMEngine(config)
+    outputs = [one.generate([[1, 2, 3], [9]], SamplingParams(max_tokens=8)) for one in (engine, plain)]
+    assert [output.token_ids for output in outputs[0]] == [output.token_ids for output in outputs[1]]
+    assert isinstance(engine._runner._forward, GraphOnCpu)
+    assert engine._runner._forward.captured_sizes == []
+    assert caplog.text.count("no CUDA graph for 2 sequences") == 1
+    engine.close()
+    plain.close()
 
 
 def test_cuda_graphs_are_no_way_on_a_cpu(tiny_engine: LLMEngine) -> None:

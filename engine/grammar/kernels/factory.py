@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
+import torch
+
 from ...errors import InvalidRequestError
 from .base import ApplyKernel
+
+logger = logging.getLogger(__name__)
 
 
 def _make_native() -> ApplyKernel | None:
@@ -73,6 +78,18 @@ def make_kernel(name: str) -> ApplyKernel | None:
 
 @cache
 def pick_kernel(device_type: str) -> ApplyKernel:
-    """Give the best kernel for a device: on the CPU our own, on CUDA Triton's, elsewhere PyTorch's operations."""
+    """Give the best kernel that works on a device: on the CPU our own, on CUDA Triton's, elsewhere PyTorch's operations."""
     made = (make_kernel(name) for name in _BY_DEVICE.get(device_type, ()))
-    return next((kernel for kernel in made if kernel is not None), None) or _make_torch()
+    return next((kernel for kernel in made if kernel is not None and _works(kernel, device_type)), None) or _make_torch()
+
+
+def _works(kernel: ApplyKernel, device_type: str) -> bool:
+    """Whether a kernel runs here: Triton, for one, needs a C compiler when it is first called."""
+    logits = torch.zeros(1, 40)
+    try:
+        on_device = logits.to(device_type)
+        kernel(on_device, torch.tensor([[5, 0]], dtype=torch.int32, device=device_type), torch.tensor([0], device=device_type))
+    except Exception:  # whatever compilers and drivers raise; another kernel does the same work
+        logger.warning("the bitmask kernel %s does not run here; another is taken", kernel, exc_info=True)
+        return False
+    return on_device[0].isfinite().nonzero().flatten().tolist() == [0, 2]

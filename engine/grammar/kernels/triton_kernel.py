@@ -38,4 +38,6 @@ def apply_triton(logits: torch.Tensor, bitmask: torch.Tensor, rows: torch.Tensor
         return
     vocab_size = logits.shape[1]
     grid = (len(rows), triton.cdiv(vocab_size, _BLOCK))
-    _apply[grid](logits, bitmask, rows, vocab_size, bitmask.shape[1], logits.stride(0), bitmask.stride(0), BLOCK=_BLOCK)
+    # Triton launches on the current device, whatever its arguments are on.
+    with torch.cuda.device_of(logits):
+        _apply[grid](logits, bitmask, rows, vocab_size, bitmask.shape[1], logits.stride(0), bitmask.stride(0), BLOCK=_BLOCK)
