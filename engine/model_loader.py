@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 POCKET_MODEL = "pocket-r1"
 DEFAULT_MAX_MODEL_LEN = 4096
 """Length taken for a model that declares none."""
-MAX_WINDOW = 1024
-"""Largest window of sliding attention: it is checked at load by running more tokens than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +134,7 @@ def _reached_window(text_config: Any, max_model_len: int) -> int | None:
         raise ModelLoadError(f"layers of kind {', '.join(sorted(kinds))} need a cache that this engine does not have")
     if kinds == {"full_attention"} and not getattr(text_config, "use_sliding_window", False) and _has_no_window(text_config):
         return None
-    if window is None or max_model_len <= window:
-        return None
-    if window > MAX_WINDOW:
-        raise ModelLoadError(
-            f"this model's attention slides over {window} tokens, too many to check at load that it is computed rightly",
-            hint=f"set max_model_len to {window} or less: up to there sliding and full attention are the same",
-        )
-    return int(window)
+    return None if window is None or max_model_len <= window else int(window)
 
 
 def _has_no_window(text_config: Any) -> bool:

@@ -18,6 +18,7 @@ from .fast_path.cuda import GraphForward
 from .fast_path.forward import FlatForward, NativeForward
 from .kv_cache import BlockTable, PagedKVCache
 from .model_loader import LoadedModel
+from .small_windows import SMALL_WINDOW, small_windows
 from .transformers_forward import Forward, PackedForward, PaddedForward
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,9 @@ class ModelRunner:
     def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
         self._loaded = loaded
         self._kv_cache = kv_cache
-        self._forward = self._choose_forward()
+        with small_windows(loaded.model, loaded.window):
+            self._forward = self._choose_forward()
+        self._forward.settle()
 
     @property
     def way(self) -> str:
@@ -106,15 +109,14 @@ class ModelRunner:
                 continue
             if difference <= CHECK_TOLERANCE[self._loaded.model.dtype]:
                 logger.info("the model runs %s%s", forward.name, f" ({'; '.join(complaints)})" if complaints else "")
-                forward.settle()
                 return forward
             complaints.append(f"{forward.name}: other logits over the engine's cache than without it ({difference:.2g} off)")
         raise ModelLoadError(f"the engine does not compute this model rightly: {'; '.join(complaints)}")
 
     def _check_length(self) -> int:
-        # Well beyond the window, where there is one: a few tokens too many among a thousand would hardly be seen.
+        # Well beyond the window, where there is one.
         window = self._loaded.window
-        return CHECK_LENGTH if window is None else min(window + max(CHECK_LENGTH, window // 2), self._loaded.max_model_len)
+        return CHECK_LENGTH if window is None else min(3 * max(SMALL_WINDOW, CHECK_LENGTH), self._loaded.max_model_len)
 
     def _difference(self, forward: Forward, token_ids: list[int], expected: torch.Tensor) -> float:
         """Give the largest difference of a logit, as a share of the largest one, over a prompt in pieces and token by token."""

@@ -38,7 +38,7 @@ class Forward(Protocol):
         ...
 
     def settle(self) -> None:
-        """Called once, when this way was chosen: what only another way needs may be dropped."""
+        """Called once, when this way was chosen and the model has its own windows again: what only others need may be dropped."""
         ...
 
 

@@ -155,6 +155,8 @@ class GraphForward:
     def settle(self) -> None:
         """As `Forward.settle`."""
         self._eager.settle()
+        # Those of the check have its windows in them.
+        self._graphs.clear()
 
     def _capture(self, size: int) -> _Graph | None:
         try:

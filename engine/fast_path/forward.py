@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch.nn.functional import embedding
@@ -12,7 +13,7 @@ from ..errors import NoSuchWayError
 from ..kv_cache import PagedKVCache
 from ..model_loader import LoadedModel
 from .huge_pages import prefer_huge_pages
-from .layout import Layout, read_layout, why_not
+from .layout import Layout, read_layout, read_windows, why_not
 from .linear import Linear, MakeProduct, make_torch_product
 from .native import DTYPES, NativeOps, load_library
 from .products import make_native_product
@@ -77,7 +78,13 @@ class FlatForward:
         return layout.head(ops.add_norm(x, delta, layout.norm))
 
     def settle(self) -> None:
-        """Drop weights of the modules that the fast path holds in another layout; the model cannot be called after that."""
+        """Take the model's own windows, and drop weights of the modules that the fast path holds in another layout.
+
+        The model cannot be called after that.
+        """
+        windows = read_windows(self._loaded)
+        layers = self._layout.layers
+        layers[:] = [replace(layer, window=window) for layer, window in zip(layers, windows, strict=True)]
         linears = [*self._linears()]
         for linear in linears:
             linear.release_modules()

@@ -119,8 +119,13 @@ def _read_layer(layer: Any, make_product: MakeProduct) -> Layer:
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
         gate_up=Linear([mlp.gate_proj, mlp.up_proj], make_product),
         down=Linear([mlp.down_proj], make_product),
-        window=getattr(attention, "sliding_window", None) or _mistral_window(attention),
+        window=_window(attention),
     )
+
+
+def read_windows(loaded: LoadedModel) -> list[int | None]:
+    """Give the window of each layer as the model has it now, or None where a layer sees everything."""
+    return [_window(layer.self_attn) for layer in loaded.model.model.layers]
 
 
 def _norm_weight(attention: Any, name: str) -> torch.Tensor | None:
@@ -128,7 +133,7 @@ def _norm_weight(attention: Any, name: str) -> torch.Tensor | None:
     return None if norm is None else norm.weight.detach()
 
 
-def _mistral_window(attention: Any) -> int | None:
-    # Mistral reads it from its config at every call; the others keep it by layer, None where a layer sees everything.
-    config = attention.config
-    return config.sliding_window if config.model_type == "mistral" else None
+def _window(attention: Any) -> int | None:
+    # Mistral reads it from its config at every call; the others keep it by layer.
+    holder = attention.config if attention.config.model_type == "mistral" else attention
+    return getattr(holder, "sliding_window", None)

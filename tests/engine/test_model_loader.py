@@ -29,8 +29,9 @@ from engine import (
 )
 from engine.attention import PackedBatch
 from engine.chat import ChatFormat
-from engine.fast_path import forward
+from engine.fast_path import forward, torch_ops
 from engine.kv_cache import PagedKVCache
+from engine.small_windows import SMALL_WINDOW, small_windows
 from tests.engine.random_models import save_random_model
 
 
@@ -173,24 +174,6 @@ def test_number_of_threads_is_put_back(tiny_model: Path, monkeypatch: pytest.Mon
     engine.close()
 
 
-def test_sliding_window_too_large_to_check_is_refused_unless_it_is_never_reached(tiny_model: Path, tmp_path: Path) -> None:
-    folder = edit_config(
-        tiny_model,
-        tmp_path / "m",
-        model_type="mistral",
-        architectures=["MistralForCausalLM"],
-        sliding_window=1500,
-        max_position_embeddings=2000,
-    )
-    with pytest.raises(ModelLoadError) as caught:
-        LLMEngine(EngineConfig(model=str(folder)))
-    assert "1500" in str(caught.value.hint)
-    engine = LLMEngine(EngineConfig(model=str(folder), max_model_len=64))
-    assert engine.max_model_len == 64
-    engine.close()
-
-
-BOTH = ("sliding_attention", "full_attention")
 WINDOWS: dict[str, dict[str, Any]] = {
     "mistral": {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 12},
     "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
@@ -211,6 +194,62 @@ def test_sliding_windows_equal_transformers(tmp_path: Path, pocket_tokenizer: An
     assert engine._loaded.window == 12
     assert_equal_to_transformers(engine, model, [[1, 2, 3], [7, 8, 9] * 9, list(range(40, 75)), [5]])
     engine.close()
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("is_fast", [True, False], ids=["fast", "packed"])
+def test_large_windows_equal_transformers(
+    tmp_path: Path, pocket_tokenizer: Any, kind: str, is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts shorter than the window, as long, longer, and one that reaches it while it is answered, in pieces and together."""
+    if not is_fast:
+        monkeypatch.setattr(model_runner, "WAYS", (transformers_forward.PackedForward,))
+    sizes = WINDOWS[kind] | {"sliding_window": 1500, "max_position_embeddings": 2000}
+    model = save_random_model(tmp_path, pocket_tokenizer, kind, **sizes)
+    engine = LLMEngine(EngineConfig(model=str(tmp_path), max_num_batched_tokens=400))
+    assert engine._loaded.window == 1500
+    assert engine._loaded.model.config.sliding_window == 1500
+    prompts = [[(7 * index * index + 3) % 900 for index in range(length)] for length in (30, 1495, 1500, 1900)]
+    assert_equal_to_transformers(engine, model, prompts)
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_large_window_that_is_not_seen_is_refused(
+    tmp_path: Path, pocket_tokenizer: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = attention.attend
+
+    def attend_to_one_more(*args: Any, window: int | None = None, **options: Any) -> torch.Tensor:
+        return real(*args, window=None if window is None else window + 1, **options)
+
+    monkeypatch.setattr(transformers_forward, "attend", attend_to_one_more)
+    monkeypatch.setattr(torch_ops, "attend", attend_to_one_more)
+    monkeypatch.setattr(forward, "load_library", lambda: None)
+    save_random_model(
+        tmp_path, pocket_tokenizer, kind, **WINDOWS[kind] | {"sliding_window": 1500, "max_position_embeddings": 2000}
+    )
+    with pytest.raises(ModelLoadError, match="other logits"):
+        LLMEngine(EngineConfig(model=str(tmp_path)))
+    engine = LLMEngine(EngineConfig(model=str(tmp_path), max_model_len=1500))
+    assert engine._loaded.window is None
+    engine.close()
+
+
+def test_small_windows_are_put_back_when_the_check_fails(tmp_path: Path, pocket_tokenizer: Any) -> None:
+    model = save_random_model(tmp_path, pocket_tokenizer, "gemma3_text", **WINDOWS["gemma3_text"] | {"sliding_window": 99})
+    layers = [layer.self_attn for layer in model.model.layers]
+
+    def check() -> None:
+        with small_windows(model, 99):
+            assert model.config.sliding_window == SMALL_WINDOW
+            assert [layer.sliding_window for layer in layers] == [SMALL_WINDOW, None]
+            raise RuntimeError("the check failed")
+
+    with pytest.raises(RuntimeError, match="the check failed"):
+        check()
+    assert model.config.sliding_window == 99
+    assert [layer.sliding_window for layer in layers] == [99, None]
 
 
 def test_window_with_caps_of_its_own_is_refused(tmp_path: Path, pocket_tokenizer: Any) -> None:
