@@ -94,9 +94,10 @@ class ChatFormat:
             raise InvalidRequestError("this model has no chat template", param="messages", hint="give token ids or text instead")
         if thinking is not None:
             template_kwargs |= self.switch(thinking, template_kwargs)
+        read = read_messages(messages)
         try:
             token_ids: Any = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
+                read,
                 add_generation_prompt=add_generation_prompt,
                 tokenize=True,
                 return_dict=False,
@@ -147,6 +148,36 @@ class ChatFormat:
         raise InvalidRequestError(
             f"this model's thinking cannot be switched {'on' if thinking else 'off'}", param="thinking", hint="leave it out"
         )
+
+
+def read_messages(messages: object) -> list[dict[str, Any]]:
+    """Give the messages as templates take them: text parts joined, since many templates write a list as Python shows it.
+
+    Raises:
+        InvalidRequestError: Not a list of mappings, or a content that is no text.
+    """
+    if not isinstance(messages, (list, tuple)):
+        raise InvalidRequestError(f"messages must be a list, not {type(messages).__name__}", param="messages")
+    read = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidRequestError(f"messages[{index}] must be a mapping, not {type(message).__name__}", param="messages")
+        content = message.get("content")
+        if isinstance(content, (list, tuple)):
+            content = "".join(_part_text(part, index) for part in content)
+        elif content is not None and not isinstance(content, str):
+            raise InvalidRequestError(f"messages[{index}].content must be a text, not {content!r}", param="messages")
+        read.append({**message, "content": content} if "content" in message else dict(message))
+    return read
+
+
+def _part_text(part: object, index: int) -> str:
+    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, Mapping) else part
+    raise InvalidRequestError(
+        f"messages[{index}].content has a part of another kind than text: {kind!r}", param="messages", hint="only text is taken"
+    )
 
 
 def read_tokenizer_facts(tokenizer: PreTrainedTokenizerBase, model_config: Mapping[str, Any] | None = None) -> TokenizerFacts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,19 @@ _COUNTS = (
     "grammar_upgrade_after",
     "num_threads",
 )
+_OPTIONAL_COUNTS = frozenset(
+    {
+        "max_model_len",
+        "max_num_batched_tokens",
+        "kv_cache_bytes",
+        "kv_block_size",
+        "grammar_workers",
+        "grammar_upgrade_after",
+        "num_threads",
+    }
+)
+MAX_THREADS = 1024
+"""More end the process where torch makes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +111,9 @@ class EngineConfig:
     draft_model: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidRequestError(f"{name} must be at least 1, not {value}", param=name)
+        for name, is_right, wanted in self._checks():
+            if not is_right:
+                raise InvalidRequestError(f"{name} must be {wanted}, not {getattr(self, name)!r}", param=name)
         if self.max_num_batched_tokens is not None and self.max_num_batched_tokens <= self.max_num_seqs:
             raise InvalidRequestError(
                 f"max_num_batched_tokens must be more than max_num_seqs ({self.max_num_seqs}), not {self.max_num_batched_tokens}",
@@ -107,16 +121,30 @@ class EngineConfig:
             )
         if self.draft_model is not None and not self.max_draft_tokens:
             raise InvalidRequestError("a draft model needs max_draft_tokens above 0", param="draft_model")
-        if self.max_draft_tokens < 0:
-            raise InvalidRequestError(f"max_draft_tokens must not be negative: {self.max_draft_tokens}", param="max_draft_tokens")
-        if self.grammar_timeout_s <= 0:
-            raise InvalidRequestError(
-                f"grammar_timeout_s must be positive, not {self.grammar_timeout_s}", param="grammar_timeout_s"
-            )
-        if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
-            raise InvalidRequestError(
-                f"dtype {self.dtype!r} is not known", param="dtype", hint="use auto, float32, bfloat16 or float16"
-            )
+
+    def _checks(self) -> Iterator[tuple[str, bool, str]]:
+        for name in _COUNTS:
+            value = getattr(self, name)
+            is_optional = name in _OPTIONAL_COUNTS
+            is_right = (value is None and is_optional) or (_is_int(value) and value >= 1)
+            yield name, is_right, "a whole number of at least 1" + (", or None" if is_optional else "")
+        yield "num_threads", self.num_threads is None or self.num_threads <= MAX_THREADS, f"at most {MAX_THREADS}"
+        yield "max_draft_tokens", _is_int(self.max_draft_tokens) and self.max_draft_tokens >= 0, "a whole number of at least 0"
+        seconds: object = self.grammar_timeout_s
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        yield "grammar_timeout_s", is_number and 0 < self.grammar_timeout_s < float("inf"), "a positive number of seconds"
+        for name in ("model", "device", "family"):
+            yield name, isinstance(getattr(self, name), str), "a text"
+        yield "dtype", self.dtype in _DTYPES, f"one of {', '.join(_DTYPES)}"
+        yield "draft_model", self.draft_model is None or isinstance(self.draft_model, str), "a text, or None"
+        for name in ("prefix_caching", "adapt_drafts"):
+            yield name, isinstance(getattr(self, name), bool), "a bool"
+        names: object = self.grammar_backends
+        is_names = isinstance(names, (tuple, list)) and bool(names) and all(isinstance(name, str) for name in names)
+        yield "grammar_backends", is_names, "a tuple of names, not empty"
+        folder = self.grammar_disk_cache
+        yield "grammar_disk_cache", folder is None or isinstance(folder, (str, os.PathLike)), "a folder, auto, or None"
+        yield "families", self.families is None or isinstance(self.families, FamilyRegistry), "a FamilyRegistry, or None"
 
     def compile_settings(self) -> CompileSettings:
         """Give the part that the grammar manager takes."""
@@ -131,3 +159,10 @@ class EngineConfig:
             disk_cache_bytes=self.grammar_disk_cache_bytes,
             upgrade_after=self.grammar_upgrade_after,
         )
+
+
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

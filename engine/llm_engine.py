@@ -34,6 +34,7 @@ from .mask_filler import MaskFiller
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
 from .model_loader import load_model
 from .model_runner import ModelRunner
+from .request_checks import check_is_grammar, check_prompt, check_request, check_transition, one_per_prompt
 from .sampling_params import SamplingParams
 from .scheduler import ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
@@ -157,7 +158,9 @@ class LLMEngine:
 
         Raises:
             UnsupportedGrammarError: The backend cannot compile the constraint.
+            InvalidRequestError: It is no `GrammarSpec`.
         """
+        check_is_grammar(grammar)
         self._grammars.check(grammar)
 
     def add_request(
@@ -192,6 +195,16 @@ class LLMEngine:
         """
         if self._is_closed:
             raise EngineClosedError("the engine is closed")
+        check_request(
+            request_id,
+            sampling_params,
+            on_unknown=on_unknown,
+            thinking=thinking,
+            tools_offered=tools_offered,
+            priority=priority,
+        )
+        if grammar is not None:
+            check_is_grammar(grammar)
         if request_id in self._sequences:
             raise InvalidRequestError(f"request {request_id!r} is running already", param="request_id")
         self._scheduler.check_room(grammar)
@@ -211,11 +224,13 @@ class LLMEngine:
                 )
             self._check_end_is_no_stop(stop_ids)
             self.check_grammar(grammar)
+        transition_token_ids = self.tokenizer.encode(params.transition, add_special_tokens=False)
+        check_transition(transition_token_ids, stop_ids, self._chat.markers)
         budget = ThinkingBudget.plan(
             params,
             self._chat.markers,
             room=self._room(params, prompt_ids),
-            transition_token_ids=self.tokenizer.encode(params.transition, add_special_tokens=False),
+            transition_token_ids=transition_token_ids,
         )
         gate = ReasoningGate(
             self._chat.markers,
@@ -335,11 +350,12 @@ class LLMEngine:
         Raises:
             EngineError: As `add_request`; then none of these prompts is left in the engine.
         """
-        params = itertools.repeat(sampling_params) if not isinstance(sampling_params, SequenceOf) else iter(sampling_params)
-        specs = itertools.repeat(grammars) if not isinstance(grammars, SequenceOf) else iter(grammars)
+        prompts = prompts if isinstance(prompts, (str, bytes)) else list(prompts)
+        params = one_per_prompt(prompts, sampling_params, "sampling_params")
+        specs = one_per_prompt(prompts, grammars, "grammars")
         jobs = [
             (f"generate-{next(_GENERATE_IDS)}", prompt, own, spec)
-            for prompt, param, spec in zip(prompts, params, specs, strict=False)
+            for prompt, param, spec in zip(prompts, params, specs, strict=True)
             for own in one_each(param or SamplingParams())
         ]
         request_ids = [request_id for request_id, *_ in jobs]
@@ -375,6 +391,7 @@ class LLMEngine:
             _pause()
 
     def _encode(self, prompt: str | SequenceOf[int]) -> list[int]:
+        check_prompt(prompt)
         token_ids = self._loaded.tokenizer.encode(prompt, add_special_tokens=False) if isinstance(prompt, str) else prompt
         try:
             # Ids of numpy and torch are whole numbers too; halves and None are not.

@@ -87,7 +87,7 @@ class SamplingParams:
         budget = self.max_reasoning_tokens
         yield "max_reasoning_tokens", budget is None or (_is_int(budget) and budget >= 0), "a whole number of at least 0, or None"
         yield "reserve", _is_int(self.reserve) and self.reserve >= 0, "a whole number of at least 0"
-        yield "transition", isinstance(self.transition, str), "a text"
+        yield "transition", self.transition == "" or _are_texts((self.transition,)), "a text"
         yield "stop_token_ids", _are_ids(self.stop_token_ids), "token ids"
         yield "ignore_eos", isinstance(self.ignore_eos, bool), "a bool"
         yield "stop", _are_texts(self.stop) and len(self.stop) <= MAX_STOP_STRINGS, f"up to {MAX_STOP_STRINGS} texts, none empty"
@@ -116,7 +116,16 @@ class SamplingParams:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and all(isinstance(text, str) and text for text in value)
+    return isinstance(value, (tuple, list)) and all(isinstance(text, str) and text and is_encodable(text) for text in value)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has bytes, and so tokens: half a surrogate pair has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _are_ids(value: object) -> bool:

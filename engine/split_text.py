@@ -16,6 +16,7 @@ from reasoning_parsers.family import ReasoningFamily
 from reasoning_parsers.symbols import TokenSymbols
 
 from .detokenizer import IncrementalDetokenizer, TokenDecoder
+from .spare_marker import SpareMarkerFilter
 from .stop import StopStringFilter
 
 
@@ -25,6 +26,8 @@ class TextChannel:
     Args:
         stops: Cuts the text at stop strings; None for none.
 
+    `leave_out` takes a marker out of it, once stop strings have been looked for.
+
     Attributes:
         pieces: The text so far.
     """
@@ -32,6 +35,7 @@ class TextChannel:
     def __init__(self, stops: StopStringFilter | None = None) -> None:
         self.pieces: list[str] = []
         self._stops = stops
+        self._spare: SpareMarkerFilter | None = None
         self._num_taken = 0
 
     @property
@@ -39,17 +43,26 @@ class TextChannel:
         """The stop string that ended the text."""
         return self._stops.matched if self._stops is not None else None
 
+    def leave_out(self, markers: Sequence[str]) -> None:
+        """Leave the first of these texts out of what is added from now on; only the first call counts."""
+        self._spare = self._spare or SpareMarkerFilter(markers)
+
     def add(self, piece: str) -> None:
         """Add text."""
-        if self._stops is not None:
-            piece = self._stops.feed(piece)
-        if piece:
-            self.pieces.append(piece)
+        self._add(self._stops.feed(piece) if self._stops is not None else piece)
 
     def flush(self) -> None:
-        """Let out what a stop string held back."""
-        if self._stops is not None and (held := self._stops.flush()):
+        """Let out what a stop string, or the beginning of a marker, held back."""
+        if self._stops is not None:
+            self._add(self._stops.flush())
+        if self._spare is not None and (held := self._spare.flush()):
             self.pieces.append(held)
+
+    def _add(self, piece: str) -> None:
+        if self._spare is not None:
+            piece = self._spare.feed(piece)
+        if piece:
+            self.pieces.append(piece)
 
     def take(self) -> str:
         """Give what was added since the last call."""
@@ -70,7 +83,10 @@ class SplitText(ABC):
     Attributes:
         reasoning: The thinking.
         content: The answer.
+        spare_markers: Texts of which the first is left out of the answer where a budget has ended the thinking.
     """
+
+    spare_markers: tuple[str, ...] = ()
 
     def __init__(
         self, gate: ReasoningGate, tokenizer: TokenDecoder, stop_token_ids: frozenset[int], stops: StopStringFilter | None
@@ -101,6 +117,10 @@ class SplitText(ABC):
     def flush(self, token_ids: list[int]) -> None:
         """Let out what was held back: half a marker is text after all when nothing follows."""
 
+    def _leave_out_spare_marker(self) -> None:
+        if self.spare_markers and self._gate.is_cut_short:
+            self.content.leave_out(self.spare_markers)
+
     def _add_answer(self, token_ids: list[int], start: int) -> None:
         """Add the answer from token `start` on, and before it what the token of the boundary holds of it."""
         if self._num_answer_seen == 0 and isinstance(self._answer, _SpelledText):
@@ -125,6 +145,7 @@ class TokenSplit(SplitText):
 
     def update(self, token_ids: list[int]) -> None:
         """Take what has become certain; `token_ids` are all generated ids, committed to the gate."""
+        self._leave_out_spare_marker()
         self._add_thinking(token_ids, *self._gate.reasoning_span)
         content_start = self._gate.reasoning_end_index
         if content_start is not None:
@@ -186,6 +207,7 @@ class ParsedSplit(SplitText):
         """Take what has become certain; `token_ids` are all generated ids, committed to the gate."""
         if self._gate.reasoning_ended is None:
             return
+        self._leave_out_spare_marker()
         end = self._gate.reasoning_end_index
         # The token in which the thinking ends may hold the end of a marker.
         stop = len(token_ids) if end is None or not self._is_constrained else end
@@ -249,11 +271,14 @@ def make_split(
 ) -> SplitText:
     """Make the split that fits the family of the gate's markers."""
     family = gate.markers.family if gate.markers is not None else None
+    split: SplitText = TokenSplit(gate, tokenizer, stop_token_ids, stops)
     if gate.markers is not None and family is not None:
         reads_content = not is_constrained and (family.content_wrappers or family.keeps_reasoning_in_content)
         if gate.markers.symbols is not None or reads_content:
-            return ParsedSplit(family, gate, tokenizer, stop_token_ids, stops, is_constrained=is_constrained)
-    return TokenSplit(gate, tokenizer, stop_token_ids, stops)
+            split = ParsedSplit(family, gate, tokenizer, stop_token_ids, stops, is_constrained=is_constrained)
+        if not is_constrained and family.format == "delimited" and not family.keeps_reasoning_in_content:
+            split.spare_markers = family.ends
+    return split
 
 
 class _SpelledText:

@@ -22,6 +22,8 @@ class StopStringFilter:
         self._held = ""
         self.matched: str | None = None
         """The stop string that ended the text."""
+        self.rest = ""
+        """What came behind it in the piece that completed it."""
 
     def feed(self, piece: str) -> str:
         """Take the next piece and give the text that is certain; after a match nothing more comes."""
@@ -33,6 +35,7 @@ class StopStringFilter:
             # The first to complete; of those that complete together the longest, which begins first.
             end, start, self.matched = min(found)
             self._held = ""
+            self.rest = text[end:]
             return text[: end if self._keep else start]
         self._held = text[len(text) - self._tail_len(text) :]
         return text[: len(text) - len(self._held)]

@@ -345,6 +345,12 @@ class ReasoningGate:
             return self._transition_token_ids[num_over]
         return self._transition.write(resumption.symbols, self._markers.forced_end)
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a budget has ended the thinking: the model may go on with it in its answer, and then end it itself."""
+        state = self._state()
+        return state.is_ended and state.phase is not Phase.NEVER_THOUGHT and self._is_budget_used_up()
+
     def denied_token_ids(self, accepts: Callable[[Content], bool]) -> frozenset[int]:
         """Return the ids that must not come next. Does not change state.
 
@@ -364,9 +370,7 @@ class ReasoningGate:
             if denied is None:
                 denied = self._denied[state.node] = denied_exits(self._transition.exits(state.node), accepts)
             return denied
-        if state.is_ended and state.phase is not Phase.NEVER_THOUGHT and self._is_budget_used_up():
-            return self._transition.single_starts
-        return frozenset()
+        return self._transition.single_starts if self.is_cut_short else frozenset()
 
     def _is_budget_used_up(self) -> bool:
         return self._max_reasoning_tokens is not None and self.num_reasoning_tokens >= self._max_reasoning_tokens
