@@ -1,19 +1,37 @@
 """What a request asks of its logits before the grammar speaks: penalties, bias, bad words, a least length.
 
 The grammar is applied after these and wins: a bias cannot bring a denied token back, and where the bans here leave nothing that
-the grammar allows, they are dropped for that token (`LogitRules.apply` gives the row as it was, for that case).
+the grammar allows, they are lifted for that token.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from .sampling_params import SamplingParams
 
 NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Bans:
+    """What was banned in one row.
+
+    Attributes:
+        token_ids: int64 `(n,)`.
+        values: `(n,)`, the logits that they had, penalties and bias included.
+    """
+
+    token_ids: torch.Tensor
+    values: torch.Tensor
+
+    def lift(self, logits: torch.Tensor) -> None:
+        """Give the row its values back, in place."""
+        logits[self.token_ids] = self.values
 
 
 class LogitRules:
@@ -49,7 +67,7 @@ class LogitRules:
         has_penalty = params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
         return not (has_penalty or params.logit_bias or self._bad_word_ids or params.min_tokens or params.ignore_eos)
 
-    def apply(self, logits: torch.Tensor, token_ids: Sequence[int], draft_token_ids: Sequence[int] = ()) -> torch.Tensor | None:
+    def apply(self, logits: torch.Tensor, token_ids: Sequence[int], draft_token_ids: Sequence[int] = ()) -> Bans | None:
         """Change one row in place.
 
         Args:
@@ -58,7 +76,7 @@ class LogitRules:
             draft_token_ids: Ids that stand between those and this row, if they are accepted. Not remembered.
 
         Returns:
-            The row with penalties and bias but without bans, or None if nothing was banned.
+            What was banned, or None if nothing was.
         """
         self._count(token_ids)
         counts = self._counts + Counter(draft_token_ids) if draft_token_ids else self._counts
@@ -70,9 +88,10 @@ class LogitRules:
         banned = self._banned([*token_ids[-self._longest_bad_word :], *draft_token_ids], len(token_ids) + len(draft_token_ids))
         if not banned:
             return None
-        free = logits.clone()
-        logits[banned] = NEVER
-        return free
+        ids = torch.tensor(sorted(set(banned)), device=logits.device)
+        bans = Bans(ids, logits[ids])
+        logits[ids] = NEVER
+        return bans
 
     def _count(self, token_ids: Sequence[int]) -> None:
         self._counts.update(token_ids[self._num_counted :])

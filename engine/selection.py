@@ -6,12 +6,14 @@ wrong draft costs nothing but its row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 import torch
 
 from .errors import EngineError, EngineStepError
+from .logit_rules import Bans
 from .logprobs import TokenLogprobs, token_logprobs
 from .mask import StepMasks, Window, mask_logits
 from .metrics import StepClock
@@ -54,9 +56,17 @@ def choose_tokens(
     """
     first_rows = masks.first_rows
     raw = _keep_raw(logits, windows, first_rows)
-    errors = _find_nan_rows(logits, windows, first_rows) | _apply_rules_and_masks(logits, windows, masks, clock or StepClock())
+    errors = _find_nan_rows(logits, windows, first_rows)
+    bans = _apply_rules(logits, windows, first_rows)
+    with (clock or StepClock()).part("apply"):
+        masks.apply(logits)
+    errors |= masks.failed
+    has_token = logits.amax(dim=-1) > -torch.inf
+    if bans and not has_token.all():
+        errors |= _lift_bans(logits, windows, first_rows, bans, has_token.tolist(), errors)
+        has_token = logits.amax(dim=-1) > -torch.inf
     # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
-    logits[~(logits.amax(dim=-1) > -torch.inf)] = 0.0
+    logits[~has_token] = 0.0
     draws = [
         RowDraw(window.sequence.params, window.sequence.seed, len(window.sequence.token_ids) + offset)
         for window in windows
@@ -108,34 +118,43 @@ def _logprobs(
     return [token_logprobs(row, token_id, params.logprobs) for row, token_id in zip(rows, token_ids, strict=True)]
 
 
-def _apply_rules_and_masks(
-    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock
-) -> dict[str, EngineError]:
-    """Apply each request's own rules, then the grammars, which win: bans that leave nothing do not count."""
-    first_rows = masks.first_rows
-    without_bans: dict[int, dict[int, torch.Tensor]] = {}
-    for position, (window, first_row) in enumerate(zip(windows, first_rows, strict=True)):
+def _apply_rules(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]) -> dict[int, Bans]:
+    """Apply each request's own rules; gives what they banned, by row."""
+    bans = {}
+    for window, first_row in zip(windows, first_rows, strict=True):
         sequence = window.sequence
         if sequence.rules is None:
             continue
         for offset in range(window.num_rows):
-            free = sequence.rules.apply(logits[first_row + offset], sequence.token_ids, window.draft_token_ids[:offset])
-            if free is not None:
-                without_bans.setdefault(position, {})[offset] = free
-    with clock.part("apply"):
-        masks.apply(logits)
-    errors = masks.failed
-    for position, free_rows in without_bans.items():
-        window, first_row = windows[position], first_rows[position]
+            row = first_row + offset
+            banned = sequence.rules.apply(logits[row], sequence.token_ids, window.draft_token_ids[:offset])
+            if banned is not None:
+                bans[row] = banned
+    return bans
+
+
+def _lift_bans(
+    logits: torch.Tensor,
+    windows: SequenceOf[SequenceWindow],
+    first_rows: list[int],
+    bans: Mapping[int, Bans],
+    has_token: list[bool],
+    errors: Mapping[str, EngineError],
+) -> dict[str, EngineError]:
+    """Let the grammars win where bans leave nothing of what they allow; gives new errors by request id."""
+    new_errors: dict[str, EngineError] = {}
+    for window, first_row in zip(windows, first_rows, strict=True):
+        stuck = [row for row in range(first_row, first_row + window.num_rows) if row in bans and not has_token[row]]
+        if not stuck or window.sequence.request_id in errors:
+            continue
         rows = logits[first_row : first_row + window.num_rows]
-        stuck = [offset for offset in free_rows if not rows[offset].isfinite().any()]
-        if stuck and window.sequence.request_id not in errors:
-            freed = rows.clone()
-            for offset in stuck:
-                freed[offset] = free_rows[offset]
-            errors |= mask_logits(freed, [window])
-            rows[stuck] = freed[stuck]
-    return errors
+        freed = rows.clone()
+        for row in stuck:
+            bans[row].lift(freed[row - first_row])
+        new_errors |= mask_logits(freed, [window])
+        offsets = [row - first_row for row in stuck]
+        rows[offsets] = freed[offsets]
+    return new_errors
 
 
 def _find_nan_rows(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], first_rows: list[int]) -> dict[str, EngineError]:
