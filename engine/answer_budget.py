@@ -27,6 +27,11 @@ RETRY_AFTER = 8
 """Tokens until the next look where no ending was found."""
 
 
+def answer_room(params: SamplingParams, prompt_len: int, max_model_len: int) -> int:
+    """Give the tokens that a request may generate, thinking included."""
+    return min(params.max_tokens, max_model_len - prompt_len)
+
+
 @dataclass(frozen=True, slots=True)
 class ThinkingBudget:
     """How many tokens a request may think.

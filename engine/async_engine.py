@@ -23,7 +23,7 @@ from reasoning_parsers import OnUnknown, ReasoningFamily
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError
 from .grammar import GrammarSpec
-from .llm_engine import POLL_S, LLMEngine, one_each
+from .llm_engine import POLL_S, LLMEngine
 from .metrics import EngineTotals, Observer
 from .sampling_params import SamplingParams
 from .sequence import RequestOutput
@@ -217,7 +217,7 @@ class AsyncLLMEngine:
         """
         streams: list[RequestStream] = []
         try:
-            for params in one_each(sampling_params):
+            for params in sampling_params.one_each():
                 streams.append(self.submit(prompt, params, **options))
         except BaseException:
             for stream in streams:

@@ -1,4 +1,4 @@
-"""Sizes that follow from the model and the machine: blocks of the KV cache, and tokens of a step."""
+"""What follows from the model and the machine: the KV cache and its size, and the tokens of a step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from .config import EngineConfig
 from .errors import InvalidRequestError
+from .kv_cache import PagedKVCache
 from .model_files import free_memory_bytes
 from .model_loader import LoadedModel
 
@@ -43,6 +44,21 @@ def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
         )
     logger.info("KV cache: %d blocks of %d tokens, up to %.1f GiB", num_blocks, block_size, num_blocks * block_bytes / 2**30)
     return num_blocks
+
+
+def make_kv_cache(config: EngineConfig, loaded: LoadedModel, *, prefix_caching: bool) -> PagedKVCache:
+    """Make the cache for a model.
+
+    Raises:
+        InvalidRequestError: As `plan_num_blocks`.
+    """
+    return PagedKVCache(
+        num_layers=loaded.model.config.get_text_config().num_hidden_layers,
+        num_blocks=plan_num_blocks(config, loaded),
+        block_size=pick_block_size(config, loaded.device),
+        device=loaded.device,
+        prefix_caching=prefix_caching,
+    )
 
 
 def pick_block_size(config: EngineConfig, device: torch.device) -> int:

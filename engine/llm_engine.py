@@ -7,38 +7,35 @@ from __future__ import annotations
 
 import itertools
 import logging
-import operator
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from reasoning_parsers import OnUnknown, ReasoningFamily, ReasoningGate, ReasoningParserError
+from reasoning_parsers import OnUnknown, ReasoningFamily
 
-from .answer_budget import ClosingGuard, ThinkingBudget
+from .admission import Admission, Request
 from .attention import Chunk
 from .chat import ChatFormat
+from .commit import commit
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
-from .grammar import GrammarManager, GrammarSpec, Matcher
+from .grammar import GrammarManager, GrammarSpec
 from .grammar.backends.registry import load_backend
 from .grammar.bitmask import BitmaskPool
-from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind
 from .grammar.vocabulary import read_vocabulary
-from .kv_cache import PagedKVCache
-from .kv_cache_size import pick_block_size, pick_token_budget, plan_num_blocks
-from .logit_rules import LogitRules
+from .jobs import plan_jobs
+from .kv_cache_size import make_kv_cache, pick_token_budget
 from .mask_filler import MaskFiller
-from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock, StepStats
+from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock
 from .model_loader import load_model
 from .model_runner import ModelRunner
-from .request_checks import check_is_grammar, check_prompt, check_request, check_transition, one_per_prompt
+from .request_checks import check_is_grammar, check_request
 from .sampling_params import SamplingParams
 from .scheduler import ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
-from .sequence import RequestOutput, Sequence, StopReason
+from .sequence import RequestOutput, Sequence
 from .speculative import Drafter, DraftGain
 from .speculative.draft_model import DraftModel
 from .threads import torch_threads
@@ -81,13 +78,7 @@ class LLMEngine:
         num_rows = config.max_num_seqs * (1 + config.max_draft_tokens)
         bitmasks = BitmaskPool(num_rows, self._loaded.vocab_size, pin_memory=is_on_cuda)
         self._filler = MaskFiller(self._loaded.vocab_size, bitmasks, is_device_apart=is_on_cuda)
-        self._kv_cache = PagedKVCache(
-            num_layers=self._loaded.model.config.get_text_config().num_hidden_layers,
-            num_blocks=plan_num_blocks(config, self._loaded),
-            block_size=pick_block_size(config, self._loaded.device),
-            device=self._loaded.device,
-            prefix_caching=config.prefix_caching,
-        )
+        self._kv_cache = make_kv_cache(config, self._loaded, prefix_caching=config.prefix_caching)
         with torch_threads(config.num_threads):
             self._runner = ModelRunner(self._loaded, self._kv_cache)
         self._draft_gain = DraftGain(is_adaptive=config.adapt_drafts)
@@ -101,6 +92,13 @@ class LLMEngine:
             grammar_timeout_s=config.grammar_timeout_s,
             max_draft_tokens=config.max_draft_tokens,
             gain=self._draft_gain,
+        )
+        self._admission = Admission(
+            self._loaded,
+            self._chat.markers,
+            self._vocabulary,
+            check_grammar=self.check_grammar,
+            new_drafter=partial(Drafter, gain=self._draft_gain) if config.max_draft_tokens else None,
         )
         self._draft_model = DraftModel(config, self._loaded) if config.draft_model is not None else None
         self._metrics = MetricsRecorder(observer)
@@ -129,22 +127,14 @@ class LLMEngine:
 
     def totals(self) -> EngineTotals:
         """Give sums since the engine was made, and where it stands; cheap."""
-        metrics = self._metrics
-        return EngineTotals(
+        return self._metrics.totals(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
             num_free_blocks=self._kv_cache.num_free_blocks,
             num_blocks=self._kv_cache.num_blocks,
-            num_steps=metrics.num_steps,
-            num_finished=metrics.num_finished,
-            num_new_tokens=metrics.num_new_tokens,
-            num_reasoning_tokens=metrics.num_reasoning_tokens,
-            num_draft_tokens=metrics.num_draft_tokens,
-            num_accepted_draft_tokens=metrics.num_accepted_draft_tokens,
             num_prefix_hit_tokens=self._kv_cache.num_prefix_hit_tokens,
             num_preemptions=self._scheduler.num_preemptions,
             num_grammar_compiles=self._grammars.num_compiles,
-            num_limits_hit=metrics.num_limits_hit,
         )
 
     def render(
@@ -208,68 +198,17 @@ class LLMEngine:
         if request_id in self._sequences:
             raise InvalidRequestError(f"request {request_id!r} is running already", param="request_id")
         self._scheduler.check_room(grammar)
-        params = sampling_params or SamplingParams()
-        prompt_ids = self._encode(prompt)
-        stop_ids = frozenset(self._loaded.stop_token_ids) | frozenset(params.stop_token_ids)
-        self._check_ids(params.stop_token_ids, "stop_token_ids")
-        self._check_ids(params.logit_bias, "logit_bias")
-        if params.n != 1:
-            raise InvalidRequestError(
-                "one request gives one answer", param="n", hint="use `generate`, or n requests with seeds of their own"
-            )
-        if grammar is not None:
-            if params.stop:
-                raise InvalidRequestError(
-                    "stop strings would cut the constrained answer", param="stop", hint="the grammar says where the answer ends"
-                )
-            self._check_end_is_no_stop(stop_ids)
-            self.check_grammar(grammar)
-        transition_token_ids = self.tokenizer.encode(params.transition, add_special_tokens=False)
-        check_transition(transition_token_ids, stop_ids, self._chat.markers)
-        budget = ThinkingBudget.plan(
-            params,
-            self._chat.markers,
-            room=self._room(params, prompt_ids),
-            transition_token_ids=transition_token_ids,
-        )
-        gate = ReasoningGate(
-            self._chat.markers,
+        request = Request(
+            request_id=request_id,
+            prompt=prompt,
+            params=sampling_params or SamplingParams(),
+            grammar=grammar,
             on_unknown=on_unknown,
-            thinking_enabled=thinking,
+            thinking=thinking,
             tools_offered=tools_offered,
-            max_reasoning_tokens=budget.max_reasoning_tokens,
-            transition_token_ids=budget.transition_token_ids,
-        )
-        gate.start(prompt_ids)
-        try:
-            _ = gate.reasoning_ended
-        except ReasoningParserError as error:
-            raise InvalidRequestError(str(error), param="on_unknown") from error
-        rules = LogitRules(
-            params, prompt_ids, stop_token_ids=stop_ids, bad_word_ids=_bad_word_ids(self._loaded.tokenizer, params.bad_words)
-        )
-        sequence = Sequence(
-            request_id,
-            prompt_ids,
-            params,
-            gate,
-            self._loaded.tokenizer,
-            stop_ids,
-            grammar,
-            None if rules.is_empty else rules,
-            budget=budget,
             priority=priority,
         )
-        if grammar is not None:
-            has_gaps = bool(self._vocabulary.missing_bytes)
-            sequence.guard = ClosingGuard(
-                self._find_closing,
-                min(self._loaded.stop_token_ids or stop_ids),
-                endings_behind=partial(endings_behind, self._vocabulary),
-                looks_always=has_gaps,
-            )
-        if self.config.max_draft_tokens:
-            sequence.drafter = Drafter(prompt_ids, gain=self._draft_gain)
+        sequence = self._admission.admit(request)
         self._sequences[request_id] = sequence
         self._scheduler.add(sequence)
 
@@ -350,21 +289,16 @@ class LLMEngine:
         Raises:
             EngineError: As `add_request`; then none of these prompts is left in the engine.
         """
-        prompts = prompts if isinstance(prompts, (str, bytes)) else list(prompts)
-        params = one_per_prompt(prompts, sampling_params, "sampling_params")
-        specs = one_per_prompt(prompts, grammars, "grammars")
-        jobs = [
-            (f"generate-{next(_GENERATE_IDS)}", prompt, own, spec)
-            for prompt, param, spec in zip(prompts, params, specs, strict=True)
-            for own in one_each(param or SamplingParams())
-        ]
-        request_ids = [request_id for request_id, *_ in jobs]
+        jobs = plan_jobs(prompts, sampling_params, grammars)
+        request_ids = [f"generate-{next(_GENERATE_IDS)}" for _ in jobs]
         finals: dict[str, RequestOutput] = {}
         try:
-            for request_id, prompt, param, spec in jobs:
-                while not self._scheduler.has_room(spec):
+            for request_id, job in zip(request_ids, jobs, strict=True):
+                while not self._scheduler.has_room(job.grammar):
                     self._collect(finals)
-                self.add_request(request_id, prompt, param, grammar=spec, on_unknown=on_unknown, thinking=thinking)
+                self.add_request(
+                    request_id, job.prompt, job.params, grammar=job.grammar, on_unknown=on_unknown, thinking=thinking
+                )
             while not finals.keys() >= set(request_ids):
                 self._collect(finals)
         finally:
@@ -390,51 +324,18 @@ class LLMEngine:
         if not outputs and self.is_idle():
             _pause()
 
-    def _encode(self, prompt: str | SequenceOf[int]) -> list[int]:
-        check_prompt(prompt)
-        token_ids = self._loaded.tokenizer.encode(prompt, add_special_tokens=False) if isinstance(prompt, str) else prompt
-        try:
-            # Ids of numpy and torch are whole numbers too; halves and None are not.
-            prompt_ids = [operator.index(token_id) for token_id in token_ids]
-        except TypeError as error:
-            raise InvalidRequestError(f"the prompt is neither a text nor token ids: {error}", param="prompt") from error
-        if not prompt_ids:
-            raise InvalidRequestError("the prompt is empty", param="prompt")
-        self._check_ids(prompt_ids, "prompt")
-        if len(prompt_ids) >= self.max_model_len:
-            raise InvalidRequestError(
-                f"the prompt has {len(prompt_ids)} tokens; with an answer the model takes {self.max_model_len}", param="prompt"
-            )
-        return prompt_ids
-
-    def _check_end_is_no_stop(self, stop_ids: frozenset[int]) -> None:
-        # Stop ids are masked while a constrained request thinks; its thinking could then never end.
-        if self._chat.markers is not None and stop_ids.intersection(self._chat.markers.end_token_ids):
-            raise InvalidRequestError(
-                "the end marker of the thinking is also a stop id", param="stop_token_ids", hint="take it out of the stop ids"
-            )
-
-    def _check_ids(self, token_ids: Iterable[int], param: str) -> None:
-        wrong = [token_id for token_id in token_ids if not 0 <= token_id < self._loaded.vocab_size]
-        if wrong:
-            raise InvalidRequestError(f"token id {wrong[0]} is not in the vocabulary of {self._loaded.vocab_size}", param=param)
-
     def _advance(self, chunk: Chunk, sequence: Sequence, chosen: Chosen) -> RequestOutput:
         """Commit what a sequence got, token by token, up to its end."""
         if chosen.error is not None:
             return self._fail(sequence, chosen.error)
         if sequence.drafter is not None and chunk.draft_token_ids:
             sequence.drafter.learn(len(chosen.token_ids) - 1, num_verified=len(chunk.draft_token_ids))
-        num_before, reason = len(sequence.token_ids), None
-        for token_id in chosen.token_ids:
-            kept = self._keep_closable(sequence, token_id)
-            if not sequence.append([kept]):
-                return self._fail(
-                    sequence, EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
-                )
-            reason = self._stop_reason(sequence)
-            if reason is not None or kept != token_id:
-                break
+        num_before = len(sequence.token_ids)
+        try:
+            reason = commit(sequence, chosen.token_ids, self.max_model_len)
+        except Exception as error:  # a backend's, for one; it ends this request only
+            logger.exception("request %s failed", sequence.request_id)
+            return self._fail(sequence, error)
         # The last token is not computed yet, and the drafts behind it were wrong.
         self._kv_cache.truncate(sequence, sequence.num_tokens - 1)
         new_token_ids = sequence.token_ids[num_before:]
@@ -443,24 +344,6 @@ class LLMEngine:
             sequence.finish(reason)
             return self._retire(sequence, new_token_ids)
         return sequence.take_output(new_token_ids)
-
-    def _keep_closable(self, sequence: Sequence, token_id: int) -> int:
-        """Give the token, or the one that ends the answer in time where this one would not."""
-        if sequence.guard is None or sequence.matcher is None or not sequence.gate.reasoning_ended:
-            return token_id
-        num_left = self._room(sequence.params, sequence.prompt_token_ids) - len(sequence.token_ids)
-        kept = sequence.guard.choose(sequence.matcher, token_id, num_left)
-        if kept != token_id:
-            sequence.note_limit(sequence.guard.limit_at(num_left))
-        return kept
-
-    def _find_closing(self, matcher: Matcher, limit: int) -> list[int] | None:
-        max_states = MAX_STATES_OFTEN if self._vocabulary.missing_bytes else MAX_STATES
-        return closing_tokens(matcher, self._vocabulary, limit, max_states=max_states, is_quick=True)
-
-    def _room(self, params: SamplingParams, prompt_token_ids: SequenceOf[int]) -> int:
-        """Tokens that a request may generate."""
-        return min(params.max_tokens, self.max_model_len - len(prompt_token_ids))
 
     def _run_ahead(self) -> None:
         """Let the draft model guess for the sequences that decode."""
@@ -480,20 +363,11 @@ class LLMEngine:
 
     def _note_step(self, clock: StepClock, step: ScheduledStep, chosen: list[Chosen], outputs: list[RequestOutput]) -> None:
         num_drafts = sum(len(chunk.draft_token_ids) for chunk in step.chunks)
-        step_s = clock.elapsed_s()
         if all(chunk.num_scheduled_tokens == 1 for chunk in step.chunks):
-            own_s = clock.thread_s() if self._loaded.device.type == "cpu" else step_s
+            own_s = clock.thread_s() if self._loaded.device.type == "cpu" else clock.elapsed_s()
             self._draft_gain.note_step(own_s, num_drafts=num_drafts)
         self._metrics.note_step(
-            StepStats(
-                step_s=step_s,
-                schedule_s=clock.seconds("schedule"),
-                forward_s=clock.seconds("forward"),
-                fill_s=clock.seconds("fill"),
-                mask_wait_s=clock.seconds("mask_wait"),
-                select_s=clock.seconds("select"),
-                apply_s=clock.seconds("apply"),
-                advance_s=clock.seconds("advance"),
+            clock.stats(
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
                 num_scheduled_tokens=sum(chunk.num_query_tokens for chunk in step.chunks),
@@ -502,13 +376,6 @@ class LLMEngine:
                 num_accepted_draft_tokens=sum(max(0, len(own.token_ids) - 1) for own in chosen),
             )
         )
-
-    def _stop_reason(self, sequence: Sequence) -> StopReason | None:
-        if sequence.matched_stop is not None:
-            return "stop"
-        if len(sequence.token_ids) >= sequence.params.max_tokens or sequence.num_tokens >= self.max_model_len:
-            return "length"
-        return None
 
     def _fail(self, sequence: Sequence, error: Exception) -> RequestOutput:
         if not isinstance(error, EngineError):
@@ -527,17 +394,6 @@ class LLMEngine:
 
 
 _GENERATE_IDS = itertools.count()
-
-
-def one_each(params: SamplingParams) -> list[SamplingParams]:
-    """Give the settings of each of the `n` answers: answer i of a seeded request has the seed plus i."""
-    seeds = [params.seed if params.seed is None else (params.seed + i) % 2**63 for i in range(params.n)]
-    return [replace(params, n=1, seed=seed) for seed in seeds]
-
-
-def _bad_word_ids(tokenizer: Any, words: Iterable[str]) -> set[tuple[int, ...]]:
-    spelled = [prefix + word.lstrip() for word in words for prefix in ("", " ")]
-    return {tuple(ids) for text in spelled if (ids := tokenizer.encode(text, add_special_tokens=False))}
 
 
 def _pause() -> None:

@@ -132,6 +132,20 @@ class StepClock:
         """Give the seconds since the step began."""
         return time.perf_counter() - self._started
 
+    def stats(self, **counts: int) -> StepStats:
+        """Give the record of this step, which is over now, with the numbers that the clock does not know."""
+        return StepStats(
+            step_s=self.elapsed_s(),
+            schedule_s=self.seconds("schedule"),
+            forward_s=self.seconds("forward"),
+            fill_s=self.seconds("fill"),
+            mask_wait_s=self.seconds("mask_wait"),
+            select_s=self.seconds("select"),
+            apply_s=self.seconds("apply"),
+            advance_s=self.seconds("advance"),
+            **counts,
+        )
+
     def thread_s(self) -> float:
         """Give the seconds for which this thread had a core since the step began."""
         return time.thread_time() - self._thread_started
@@ -164,6 +178,19 @@ class MetricsRecorder:
         self.num_reasoning_tokens += stats.num_reasoning_tokens
         self.num_limits_hit += len(stats.limits_hit)
         self._tell(stats)
+
+    def totals(self, **standing: int) -> EngineTotals:
+        """Give the sums, with the numbers that others know: where the engine stands, and what its parts counted."""
+        return EngineTotals(
+            num_steps=self.num_steps,
+            num_finished=self.num_finished,
+            num_new_tokens=self.num_new_tokens,
+            num_reasoning_tokens=self.num_reasoning_tokens,
+            num_draft_tokens=self.num_draft_tokens,
+            num_accepted_draft_tokens=self.num_accepted_draft_tokens,
+            num_limits_hit=self.num_limits_hit,
+            **standing,
+        )
 
     def _tell(self, stats: StepStats | RequestStats) -> None:
         if self._observer is None:

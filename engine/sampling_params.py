@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from .errors import InvalidRequestError
@@ -71,6 +71,11 @@ class SamplingParams:
     include_stop_in_output: bool = False
     logprobs: int | None = None
     logprobs_mode: LogprobsMode = "raw"
+
+    def one_each(self) -> list[SamplingParams]:
+        """Give the settings of each of the `n` answers: answer i of a seeded request has the seed plus i."""
+        seeds = [self.seed if self.seed is None else (self.seed + i) % 2**63 for i in range(self.n)]
+        return [replace(self, n=1, seed=seed) for seed in seeds]
 
     def __post_init__(self) -> None:
         for name, is_right, wanted in (*self._length_checks(), *self._choice_checks(), *self._logit_checks()):

@@ -10,8 +10,8 @@ from typing import Protocol
 from ..attention import Chunk
 from ..config import EngineConfig
 from ..errors import ModelLoadError
-from ..kv_cache import BlockTable, PagedKVCache
-from ..kv_cache_size import pick_block_size, plan_num_blocks
+from ..kv_cache import BlockTable
+from ..kv_cache_size import make_kv_cache
 from ..model_loader import LoadedModel, load_model
 from ..model_runner import ModelRunner
 
@@ -72,13 +72,7 @@ class DraftModel:
         self._max_model_len = loaded.max_model_len
         self._vocab_size = min(loaded.vocab_size, target.vocab_size)
         own_config = replace(config, max_model_len=None, kv_cache_bytes=None)
-        self._kv_cache = PagedKVCache(
-            num_layers=loaded.model.config.get_text_config().num_hidden_layers,
-            num_blocks=plan_num_blocks(own_config, loaded),
-            block_size=pick_block_size(own_config, loaded.device),
-            device=loaded.device,
-            prefix_caching=False,
-        )
+        self._kv_cache = make_kv_cache(own_config, loaded, prefix_caching=False)
         self._runner = ModelRunner(loaded, self._kv_cache)
         self._shadows: dict[str, _Shadow] = {}
 
