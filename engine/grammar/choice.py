@@ -24,6 +24,10 @@ class EnforcementReport(Protocol):
         """Give the JSON pointers of keywords that the masks of `backend` do not enforce and that are checked afterwards."""
         ...
 
+    def may_do_worse(self, backend: str) -> bool:
+        """Whether the masks of another backend may enforce what those of `backend` do not."""
+        ...
+
     def refused(self, backend: str) -> tuple[str, ...]:
         """Give the pointers of what `backend` refuses, `#` for the whole; empty if it takes the spec."""
         ...
@@ -85,7 +89,7 @@ def choose_backend(
         raise _refusal("no grammar backend takes this constraint", report.refused(backends[0]))
     name, reason = _cheapest(spec, able, costs)
     upgrade = None
-    if wants_upgrade or report.checked(name):  # else no other can enforce more, and nobody asks for a faster one
+    if wants_upgrade or report.may_do_worse(name):  # else nobody asks for a faster one
         unenforced = {name: report.checked(name) for name in able}
         least = min(map(len, unenforced.values()))
         best = [name for name in able if len(unenforced[name]) == least]

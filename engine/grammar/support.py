@@ -93,6 +93,14 @@ class Enforcement:
             return support_report(spec).checked(backend)
         return _checked(spec.source, backend)
 
+    def may_do_worse(self, backend: str) -> bool:
+        """Whether another backend may enforce more than this one; asks this one only."""
+        spec = self._spec
+        if spec.kind != "json_schema" or backend not in BACKENDS:
+            return bool(self.checked(backend))
+        rewriting = rewriting_of(spec.source, backend)
+        return not rewriting.left_out.issuperset(rewriting.checked)
+
     def refused(self, backend: str) -> tuple[str, ...]:
         """As `SupportReport.refused`."""
         if self._spec.kind != "json_schema":

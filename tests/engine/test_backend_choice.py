@@ -18,6 +18,9 @@ class Report:
     def checked(self, backend: str) -> tuple[str, ...]:
         return self._checked.get(backend, ())
 
+    def may_do_worse(self, backend: str) -> bool:
+        return bool(self.checked(backend))
+
     def refused(self, backend: str) -> tuple[str, ...]:
         return self._refused.get(backend, ())
 

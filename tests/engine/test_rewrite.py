@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import EngineError, GrammarSpec, InvalidGrammarError, UnsupportedGrammarError
-from engine.grammar.rewrite import Program, rewrite
+from engine.grammar.rewrite import BACKENDS, Program, rewrite, rewriting_of
 from engine.grammar.rewrite.formats import format_pattern
 from engine.grammar.rewrite.graph import SchemaGraph
 from engine.grammar.rewrite.pattern_parse import UnreadablePatternError, parse_pattern
 from engine.grammar.rewrite.pattern_print import print_language
 from engine.grammar.rewrite.regular import Automaton, Language, Languages, TooLargeError, build, join_ranges
-from engine.grammar.support import support_report
+from engine.grammar.support import Enforcement, support_report
 from tests.bench_modules import load_bench
 
 # Spellings of these are left out of the masks on purpose, see `formats.py`.
@@ -195,3 +195,18 @@ def test_format_pattern_lets_nothing_else_through(name: str) -> None:
     texts = [text for _ in range(400) if (text := sample(automaton, rng))]
     assert len(texts) > 50
     assert [text for text in texts if not is_valid(text)] == []
+
+
+@pytest.mark.parametrize("draft", ["draft7", "draft2020-12"])
+def test_what_no_backend_is_told_is_checked_for_every_backend(draft: str) -> None:
+    num_left_out = 0
+    for case in sources.suite_cases(draft):
+        with contextlib.suppress(EngineError):
+            spec = GrammarSpec.from_json_schema(case.schema)
+            rewritings = {backend: rewriting_of(spec.source, backend) for backend in BACKENDS}
+            for backend, rewriting in rewritings.items():
+                assert rewriting.left_out <= rewriting.checked.keys()
+                num_left_out += len(rewriting.left_out)
+                if not Enforcement(spec).may_do_worse(backend):
+                    assert all(len(rewriting.checked) <= len(other.checked) for other in rewritings.values()), case.name
+    assert num_left_out > 20

@@ -7,8 +7,8 @@ a backend. What a backend cannot say is left out and named.
 from __future__ import annotations
 
 from .backends import BACKENDS, Rewriting, rewrite, rewrite_schema
-from .emit import JsonSchema
 from .memo import program_of, rewriting_of
 from .program import Program
+from .share import JsonSchema
 
 __all__ = ["BACKENDS", "JsonSchema", "Program", "Rewriting", "program_of", "rewrite", "rewrite_schema", "rewriting_of"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .emit import JsonSchema
 from .emit_llguidance import LLGuidanceEmitter
 from .emit_xgrammar import XGrammarEmitter
 from .program import Program
+from .share import JsonSchema
 
 _EMITTERS = {"xgrammar": XGrammarEmitter, "llguidance": LLGuidanceEmitter}
 BACKENDS = tuple(_EMITTERS)
@@ -22,16 +22,18 @@ class Rewriting:
     Attributes:
         schema: Allows every value that the original allows, and no other unless `checked` names a keyword.
         checked: Pointers of keywords of the original that `schema` does not say, with the reason.
+        left_out: Those of them that no backend is told.
     """
 
     schema: JsonSchema
     checked: dict[str, str] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
 
 
 def rewrite(program: Program, *, backend: str) -> Rewriting:
     """Write a schema in the words of a backend."""
     emitter = _EMITTERS[backend](program)
-    return Rewriting(emitter.emit(), dict(emitter.checked))
+    return Rewriting(emitter.emit(), dict(emitter.checked), frozenset(emitter.left_out))
 
 
 def rewrite_schema(schema: Any, *, backend: str) -> JsonSchema:

@@ -1,6 +1,6 @@
 """Write a schema in normal form as a JSON schema that a backend reads without guessing.
 
-One definition per place, inlined where it is used once or small. What a backend cannot say is left out and named.
+One definition per place; equal ones become one (`share.py`). What a backend cannot say is left out and named.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from .expand import flatten
 from .facets import KINDS, Conjunction, Facets, kind_of, to_fraction
 from .layout import Layout
 from .program import Program
+from .share import JsonSchema, reference, share
 from .split import split_arrays, split_numbers, split_objects
 
-JsonSchema = dict[str, Any] | bool
-SMALL = 160
-"""Characters of a definition that is inlined wherever it is used."""
-MAX_INLINE_DEPTH = 24
 MAX_DECIMALS = 20
 SAFE_INTEGER = 2**53
 """Integers beyond are rounded by backends that read numbers as doubles."""
@@ -29,6 +26,7 @@ class Emitter:
 
     Attributes:
         checked: Pointers of keywords that the result does not say, with the reason.
+        left_out: Those of them that no backend is told.
         backend: Name of the backend.
     """
 
@@ -38,6 +36,7 @@ class Emitter:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.checked: dict[str, str] = dict.fromkeys(program.graph.dynamic, "its target depends on how it is reached")
+        self.left_out = set(self.checked)
         self._names: dict[Conjunction, str] = {}
         self._definitions: dict[str, JsonSchema] = {}
         self._queue: list[Conjunction] = []
@@ -48,12 +47,18 @@ class Emitter:
         while self._queue:
             conjunction = self._queue.pop()
             self._definitions[self._names[conjunction]] = self.union(self.program.alternatives[conjunction])
-        return _inline(root, self._definitions)
+        return share(root, self._definitions)
 
     def miss(self, pointers: Iterable[str], note: str) -> None:
         """Say that keywords are not in the result."""
         for pointer in pointers:
             self.checked.setdefault(pointer, note)
+
+    def leave_out(self, pointers: Iterable[str], note: str) -> None:
+        """Say that keywords are not in the result for any backend."""
+        pointers = list(pointers)
+        self.miss(pointers, note)
+        self.left_out.update(pointers)
 
     def refer(self, conjunction: Conjunction) -> JsonSchema:
         """Refer to a place."""
@@ -65,7 +70,7 @@ class Emitter:
         if conjunction not in self._names:
             self._names[conjunction] = f"d{len(self._names)}"
             self._queue.append(conjunction)
-        return {"$ref": f"#/$defs/{self._names[conjunction]}"}
+        return reference(self._names[conjunction])
 
     def is_possible(self, one: Facets) -> bool:
         """Whether some finite value is in an alternative of one type."""
@@ -79,7 +84,7 @@ class Emitter:
                 part = self.refer(one.link)
                 found += [] if part is False else [part]
             else:
-                self.miss(one.checks, "beyond what can be written as a grammar of reasonable size")
+                self.leave_out(one.checks, "beyond what can be written as a grammar of reasonable size")
                 found += [part for other in split_numbers(one) for part in self.alternative(other)]
         unique = list({json.dumps(part): part for part in found if part is not False}.values())
         if {} in unique:
@@ -90,7 +95,7 @@ class Emitter:
 
     def alternative(self, one: Facets) -> list[JsonSchema]:
         """Write one alternative, a schema for each of its types."""
-        self.miss(one.checks, "beyond what can be written as a grammar of reasonable size")
+        self.leave_out(one.checks, "beyond what can be written as a grammar of reasonable size")
         if one.values is not None:
             return self.values(one)
         if _says_nothing(one):
@@ -100,7 +105,7 @@ class Emitter:
         if plain:
             found.append({"type": plain[0] if len(plain) == 1 else plain})
         if "number" in one.kinds:
-            self.miss(one.fractions, "that a number is not whole is only seen at its end")
+            self.leave_out(one.fractions, "that a number is not whole is only seen at its end")
         for kind in KINDS:
             if kind in one.kinds and kind not in plain:
                 part = one.copy()
@@ -119,7 +124,7 @@ class Emitter:
         exact = [value for value in kept if not _has_wide_number(value)]
         found: list[JsonSchema] = [{"enum": exact}] if exact else []
         if wide:
-            self.miss(one.where("enum", "const"), "numbers beyond 64 bits or twenty decimals are rounded")
+            self.leave_out(one.where("enum", "const"), "numbers beyond 64 bits or twenty decimals are rounded")
             found += [{"type": kind} for kind in dict.fromkeys(map(kind_of, wide))]
         return found
 
@@ -143,9 +148,9 @@ class Emitter:
         """Write arrays."""
         found: list[JsonSchema] = []
         if any(kind_of(value) == "array" for value in one.excluded):
-            self.miss(one.where("not", "\0excluded"), "arrays are not excluded one by one")
+            self.leave_out(one.where("not", "\0excluded"), "arrays are not excluded one by one")
         for part in split_arrays(self.program, one):
-            self.miss(part.checks, "the array is too long for every case of it")
+            self.leave_out(part.checks, "the array is too long for every case of it")
             found += self.values(part) if part.values is not None else [self._array(part)]
         return [part for part in found if part is not False]
 
@@ -174,13 +179,16 @@ class Emitter:
     def write_object(self, one: Facets) -> list[JsonSchema]:
         """Write objects."""
         if any(kind_of(value) == "object" for value in one.excluded):
-            self.miss(one.where("not", "\0excluded"), "objects are not excluded one by one")
+            self.leave_out(one.where("not", "\0excluded"), "objects are not excluded one by one")
         found: list[JsonSchema] = []
         for part in split_objects(self.program, one, is_open_counted=self.counts_open_objects):
-            self.miss(part.checks, "the properties that may be counted are too many")
+            say = self.leave_out if self.counts_open_objects else self.miss
+            say(part.checks, "the properties that may be counted are too many")
             layout = self.program.ensure(part)
             if layout.is_loose:
-                self.miss(part.where("propertyNames", "patternProperties", "additionalProperties"), "rules for names overlap")
+                self.leave_out(
+                    part.where("propertyNames", "patternProperties", "additionalProperties"), "rules for names overlap"
+                )
             if self.is_possible(part):
                 found.append(self.write_object_layout(part, layout))
         return found
@@ -228,84 +236,3 @@ def _has_wide_number(value: Any) -> bool:
     if isinstance(value, float):
         return bool(to_fraction(value).denominator > 10**MAX_DECIMALS)
     return isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63
-
-
-def _inline(root: JsonSchema, definitions: dict[str, JsonSchema]) -> JsonSchema:
-    """Put definitions where they are used, if that is once or if they are small, and none of them inside itself."""
-    uses: dict[str, int] = {}
-    for part in (root, *definitions.values()):
-        for name in _references(part):
-            uses[name] = uses.get(name, 0) + 1
-    done: dict[str, JsonSchema] = {}
-    depths: dict[str, int] = {}
-    for name in _inner_first(root, definitions):
-        body, depth = _replace(definitions[name], done, depths, uses)
-        done[name], depths[name] = body, depth
-    schema, _ = _replace(root, done, depths, uses)
-    needed: dict[str, JsonSchema] = {}
-    stack = list(_references(schema))
-    while stack:
-        name = stack.pop()
-        if name not in needed:
-            needed[name] = done[name]
-            stack.extend(_references(done[name]))
-    if isinstance(schema, dict) and needed:
-        return {**schema, "$defs": {name: needed[name] for name in done if name in needed}}
-    return schema
-
-
-def _inner_first(root: JsonSchema, definitions: dict[str, JsonSchema]) -> list[str]:
-    order: list[str] = []
-    state: dict[str, int] = {}
-    stack = [(name, False) for name in _references(root)]
-    while stack:
-        name, is_done = stack.pop()
-        if is_done:
-            state[name] = 2
-            order.append(name)
-        elif name not in state:
-            state[name] = 1
-            stack.append((name, True))
-            stack.extend((other, False) for other in _references(definitions[name]) if other not in state)
-    return order
-
-
-def _references(part: Any) -> list[str]:
-    found: list[str] = []
-    stack = [part]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, dict):
-            if isinstance(current.get("$ref"), str) and len(current) == 1:
-                found.append(current["$ref"].removeprefix("#/$defs/"))
-            elif not isinstance(current.get("enum"), list):
-                stack.extend(current.values())
-        elif isinstance(current, list):
-            stack.extend(current)
-    return found
-
-
-def _replace(
-    part: JsonSchema, done: dict[str, JsonSchema], depths: dict[str, int], uses: dict[str, int]
-) -> tuple[JsonSchema, int]:
-    """Give a copy with definitions put in, and its depth."""
-    deepest = 0
-
-    def copy(current: Any, depth: int) -> Any:
-        nonlocal deepest
-        deepest = max(deepest, depth)
-        if isinstance(current, list):
-            return [copy(item, depth + 1) for item in current]
-        if not isinstance(current, dict) or isinstance(current.get("enum"), list):
-            return current
-        if len(current) == 1 and isinstance(current.get("$ref"), str):
-            name = current["$ref"].removeprefix("#/$defs/")
-            body = done.get(name)
-            is_fit = body is not None and (uses[name] == 1 or len(json.dumps(body)) <= SMALL)
-            if is_fit and depth + depths[name] <= MAX_INLINE_DEPTH:
-                deepest = max(deepest, depth + depths[name])
-                return body
-            return current
-        return {key: copy(value, depth + 1) for key, value in current.items()}
-
-    return copy(part, 0), deepest

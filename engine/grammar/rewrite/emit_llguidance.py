@@ -14,13 +14,14 @@ from typing import Any
 
 import llguidance
 
-from .emit import SAFE_INTEGER, Emitter, JsonSchema
+from .emit import SAFE_INTEGER, Emitter
 from .facets import Facets, TextRule, common_multiple, to_number
 from .formats import format_pattern
 from .layout import Layout, Region
+from .pattern_memo import print_pattern
 from .pattern_parse import UnreadablePatternError
-from .pattern_print import print_language
 from .regular import TooLargeError
+from .share import JsonSchema
 from .text import text_language
 
 SHORT_ENOUGH = 64
@@ -92,12 +93,12 @@ class LLGuidanceEmitter(Emitter):
     def _whole_language(self, one: Facets, lengths: dict[str, Any]) -> list[JsonSchema]:
         for rule in one.texts:
             note_format(self, rule.kind, rule.text, rule.pointer)
-            note_long_format(self, rule, one)
+            self._note_long_format(rule, one)
         bare = one.copy()
         bare.min_length, bare.max_length = 0, None
         try:
             language = text_language(self.program.languages, bare, self.program.pattern_language)
-            pattern = print_language(self.program.languages, language, as_json_text=False)
+            pattern = self.program.print(language, as_json_text=False)
             return [self._first_provable(one, [pattern], lengths)]
         except (UnreadablePatternError, TooLargeError):
             self.miss(
@@ -119,15 +120,16 @@ class LLGuidanceEmitter(Emitter):
             if known is not None and is_alone:
                 texts = list(known.patterns)
             else:  # lengths beside other rules need more states than llguidance looks at
-                note_long_format(self, rule, one)
+                self._note_long_format(rule, one)
         return [pattern for text in texts if (pattern := self._pattern(text, rule.pointer)) is not None]
+
+    def _note_long_format(self, rule: TextRule, one: Facets) -> None:
+        if is_open_format(rule, one):  # and xgrammar takes one pattern at a time anyhow
+            self.leave_out([rule.pointer], LONG_FORMAT)
 
     def _pattern(self, text: str, pointer: str) -> str | None:
         try:
-            language = self.program.pattern_language(text)
-            if language is self.program.languages.everything:
-                return None
-            return print_language(self.program.languages, language, as_json_text=False)
+            return print_pattern(text, as_json_text=False) or None
         except UnreadablePatternError:
             if _is_read_alike(text):
                 return text
@@ -163,7 +165,7 @@ class LLGuidanceEmitter(Emitter):
         if region.language is None:
             return region.pattern if region.pattern and _is_read_alike(region.pattern) else None
         try:
-            return print_language(self.program.languages, region.language, as_json_text=False)
+            return self.program.print(region.language, as_json_text=False)
         except TooLargeError:
             return None
 
@@ -199,16 +201,16 @@ def note_format(emitter: Emitter, kind: str, text: str, pointer: str) -> None:
     """Say that a format is masked loosely."""
     known = format_pattern(text) if kind == "format" else None
     if known is not None and not known.is_sound:
-        emitter.miss([pointer], "the pattern for this format is looser than the format")
+        emitter.leave_out([pointer], "the pattern for this format is looser than the format")
 
 
-def note_long_format(emitter: Emitter, rule: TextRule, one: Facets) -> bool:
-    """Whether a format bounds lengths that nothing else bounds; says that they are let through."""
+def is_open_format(rule: TextRule, one: Facets) -> bool:
+    """Whether a format bounds lengths that nothing else bounds."""
     known = format_pattern(rule.text) if rule.kind == "format" else None
-    is_open = known is not None and len(known.patterns) > 1 and (one.max_length is None or one.max_length > SHORT_ENOUGH)
-    if is_open:
-        emitter.miss([rule.pointer], "texts beyond the longest of this format are let through")
-    return is_open
+    return known is not None and len(known.patterns) > 1 and (one.max_length is None or one.max_length > SHORT_ENOUGH)
+
+
+LONG_FORMAT = "texts beyond the longest of this format are let through"
 
 
 _LOW = ("minimum", "exclusiveMinimum")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from .emit import SAFE_INTEGER, Emitter, JsonSchema
-from .emit_llguidance import note_format, note_long_format
+from .emit import SAFE_INTEGER, Emitter
+from .emit_llguidance import LONG_FORMAT, is_open_format, note_format
 from .facets import Facets, common_multiple, to_number
 from .layout import Layout
 from .pattern_parse import UnreadablePatternError
-from .pattern_print import print_language
 from .regular import TooLargeError
+from .share import JsonSchema
 from .text import text_language
 
 MAX_MULTIPLE = 1024
@@ -87,12 +87,13 @@ class XGrammarEmitter(Emitter):
     def _pattern(self, one: Facets) -> str | None:
         for rule in one.texts:
             note_format(self, rule.kind, rule.text, rule.pointer)
-            note_long_format(self, rule, one)
+            if is_open_format(rule, one):
+                self.miss([rule.pointer], LONG_FORMAT)
         try:
             language = text_language(self.program.languages, one, self.program.pattern_language)
             if language is self.program.languages.everything:
                 return None
-            return print_language(self.program.languages, language, as_json_text=True)
+            return self.program.print(language, as_json_text=True)
         except (UnreadablePatternError, TooLargeError):
             pointers = {rule.pointer for rule in one.texts} | one.where("not", "\0excluded")
             self.miss(pointers, "beyond the patterns that this backend reads, or too large")
@@ -143,7 +144,7 @@ class XGrammarEmitter(Emitter):
         if region.language is None:
             return None
         try:
-            return print_language(self.program.languages, region.language, as_json_text=True)
+            return self.program.print(region.language, as_json_text=True)
         except TooLargeError:
             return None
 

@@ -60,12 +60,25 @@ def category_ranges(name: str) -> Ranges:
 
 @lru_cache(maxsize=1)
 def _categories() -> dict[str, list[tuple[int, int]]]:
-    """Read the categories of all characters: some 0.2 seconds."""
+    """Read the categories of all characters: some 15 milliseconds, since of large blocks one character tells enough."""
     found: dict[str, list[tuple[int, int]]] = {}
-    for category, run in groupby(range(LAST + 1), lambda code: unicodedata.category(chr(code))):
-        codes = list(run)
-        found.setdefault(category, []).append((codes[0], codes[-1]))
+    start = 0
+    for first, last in (*_UNIFORM, (LAST + 1, LAST + 1)):
+        for category, run in groupby(map(unicodedata.category, map(chr, range(start, first)))):
+            end = start + sum(1 for _ in run) - 1
+            found.setdefault(category, []).append((start, end))
+            start = end + 1
+        if first <= LAST:
+            found.setdefault(unicodedata.category(chr(first)), []).append((first, last))
+        start = last + 1
     return found
+
+
+_UNIFORM = (
+    (0x3400, 0x4DB5), (0x4E00, 0x9FD5), (0xAC00, 0xD7A3), (0xE000, 0xF8FF), (0x20000, 0x2A6D6), (0x2A700, 0x2B734),
+    (0x2B820, 0x2CEA1), (0x2CEB0, 0x2EBE0), (0x40000, 0xDFFFF), (0xE1000, 0xEFFFF), (0xF0000, 0xFFFFD), (0x100000, 0x10FFFD),
+)  # fmt: skip
+"""Ideographs, syllables, private use, and planes of which nothing is planned: each of one category in every version so far."""
 
 
 def fold_case(ranges: Ranges) -> Ranges:

@@ -12,7 +12,8 @@ from .facets import Conjunction, Facets
 from .graph import SchemaGraph
 from .layout import Layout, make_layout
 from .pattern_parse import parse_pattern
-from .regular import Language, Languages
+from .pattern_print import print_language
+from .regular import Language, Languages, TooLargeError
 from .text import text_language
 from .value_choices import join_values
 
@@ -41,6 +42,7 @@ class Program:
         self.expander = Expander(self.graph)
         self.languages = Languages()
         self._patterns: dict[str, Language] = {}
+        self._printed: dict[tuple[Language, bool], str | None] = {}
         # By identity; an alternative is kept alive here, so that no other one takes its place.
         self._layouts: dict[int, tuple[Facets, Layout]] = {}
         self.root = flatten((self.graph.root,))
@@ -62,6 +64,23 @@ class Program:
         if known is None:
             known = self._patterns[pattern] = parse_pattern(self.languages, pattern)
         return known
+
+    def print(self, language: Language, *, as_json_text: bool) -> str:
+        """Write a language as a pattern, once; as `print_language`.
+
+        Raises:
+            TooLargeError: The pattern would be too long, or the language is empty.
+        """
+        key = (language, as_json_text)
+        if key not in self._printed:
+            try:
+                self._printed[key] = print_language(self.languages, language, as_json_text=as_json_text)
+            except TooLargeError:
+                self._printed[key] = None
+        text = self._printed[key]
+        if text is None:
+            raise TooLargeError
+        return text
 
     def admits_name(self, one: Facets, name: str) -> bool:
         """Whether `propertyNames` allows a name."""

@@ -6,6 +6,7 @@ See J. A. Brzozowski, "Derivatives of Regular Expressions", 1964, and S. Owens, 
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -49,7 +50,8 @@ class Languages:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Language] = {}
         self._derivatives: dict[tuple[Language, int], Language] = {}
-        self._cuts: dict[Language, frozenset[int]] = {}
+        self._firsts: dict[Language, frozenset[Language]] = {}
+        self._letters: dict[frozenset[Language], Letters] = {}
         self.none = self._make("none")
         self.empty = self._make("empty", is_nullable=True)
         self.character = self.set(EVERY)
@@ -165,7 +167,8 @@ class Languages:
     def _derive(self, language: Language, code: int) -> Language:
         kind, parts = language.kind, language.parts
         if kind == "set":
-            return self.empty if any(low <= code <= high for low, high in language.ranges) else self.none
+            place = bisect(language.ranges, (code, LAST)) - 1
+            return self.empty if place >= 0 and code <= language.ranges[place][1] else self.none
         if kind == "cat":
             after = self._pair(self.derivative(parts[0], code), parts[1])
             return self.union((after, self.derivative(parts[1], code))) if parts[0].is_nullable else after
@@ -186,19 +189,61 @@ class Languages:
             language = self.derivative(language, ord(letter))
         return language.is_nullable
 
-    def cuts(self, language: Language) -> frozenset[int]:
-        """Give code points such that all characters between two of them lead to the same derivative."""
-        known = self._cuts.get(language)
+    def letters(self, language: Language) -> Letters:
+        """Give classes of characters such that all of one lead to the same derivative."""
+        sets = self._first_sets(language)
+        known = self._letters.get(sets)
         if known is None:
-            known = self._cuts[language] = self._find_cuts(language)
+            known = self._letters[sets] = Letters(tuple(sorted(sets, key=_number)))
         return known
 
-    def _find_cuts(self, language: Language) -> frozenset[int]:
-        if language.kind == "set":
-            return frozenset(point for low, high in language.ranges for point in (low, high + 1))
-        if language.kind == "cat" and not language.parts[0].is_nullable:
-            return self.cuts(language.parts[0])
-        return frozenset().union(*map(self.cuts, language.parts))
+    def _first_sets(self, language: Language) -> frozenset[Language]:
+        """Give the sets of which the first character decides what may follow."""
+        known = self._firsts.get(language)
+        if known is None:
+            if language.kind == "set":
+                known = frozenset((language,))
+            elif language.kind == "cat" and not language.parts[0].is_nullable:
+                known = self._first_sets(language.parts[0])
+            else:
+                known = frozenset().union(*map(self._first_sets, language.parts))
+            self._firsts[language] = known
+        return known
+
+
+class Letters:
+    """All characters, in classes that some sets do not tell apart.
+
+    A category of Unicode is some hundred ranges, and only in or out of it matters.
+
+    Attributes:
+        classes: Per class its first character and its ranges.
+    """
+
+    def __init__(self, sets: tuple[Language, ...]) -> None:
+        borders: dict[int, int] = {0: 0, 0xD800: 0, 0xE000: 0}
+        for number, found in enumerate(sets):
+            for low, high in found.ranges:
+                for point in (low, high + 1):
+                    borders[point] = borders.get(point, 0) ^ (1 << number)
+        by_sets: dict[int, list[tuple[int, int]]] = {}
+        inside = 0
+        points = sorted(borders)
+        for point, end in zip(points, [*points[1:], LAST + 1], strict=True):
+            inside ^= borders[point]
+            # Halves of surrogate pairs are in no text.
+            if point <= LAST and not 0xD800 <= point < 0xE000:
+                by_sets.setdefault(inside, []).append((point, end - 1))
+        self.classes: tuple[tuple[int, Ranges], ...] = tuple((found[0][0], join_ranges(found)) for found in by_sets.values())
+        self._joined: dict[tuple[int, ...], Ranges] = {}
+
+    def join(self, numbers: tuple[int, ...]) -> Ranges:
+        """Give the characters of some classes, by their places."""
+        known = self._joined.get(numbers)
+        if known is None:
+            known = join_ranges(pair for number in numbers for pair in self.classes[number][1])
+            self._joined[numbers] = known
+        return known
 
 
 def _number(language: Language) -> int:
@@ -233,14 +278,10 @@ def build(languages: Languages, language: Language, *, max_states: int) -> Autom
     order = [language]
     moves: list[dict[int, Ranges]] = []
     for state in order:
-        found: dict[int, list[tuple[int, int]]] = {}
-        points = sorted({0, 0xE000, *languages.cuts(state)})
-        for index, point in enumerate(points):
-            end = points[index + 1] - 1 if index + 1 < len(points) else LAST
-            low, high = _without_surrogates(point, end)
-            if low > high:
-                continue
-            target = languages.derivative(state, low)
+        letters = languages.letters(state)
+        found: dict[int, list[int]] = {}
+        for number, (letter, _) in enumerate(letters.classes):
+            target = languages.derivative(state, letter)
             if target is languages.none:
                 continue
             if target not in numbers:
@@ -248,8 +289,8 @@ def build(languages: Languages, language: Language, *, max_states: int) -> Autom
                 order.append(target)
                 if len(order) > max_states:
                     raise TooLargeError
-            found.setdefault(numbers[target], []).append((low, high))
-        moves.append({target: join_ranges(pairs) for target, pairs in found.items()})
+            found.setdefault(numbers[target], []).append(number)
+        moves.append({target: letters.join(tuple(classes)) for target, classes in found.items()})
     return _trim(moves, {number for state, number in numbers.items() if state.is_nullable})
 
 
@@ -278,20 +319,10 @@ def has_no_text(languages: Languages, language: Language, *, max_moves: int) -> 
 
 def _moves(languages: Languages, state: Language) -> Iterator[Language]:
     """Give what may follow a state, dead ends left out, with repeats."""
-    for point in sorted({0, 0xE000, *languages.cuts(state)}):
-        # Halves of surrogate pairs are in no text.
-        if point <= LAST and not 0xD800 <= point < 0xE000:
-            target = languages.derivative(state, point)
-            if target is not languages.none:
-                yield target
-
-
-def _without_surrogates(low: int, high: int) -> tuple[int, int]:
-    if 0xD800 <= low <= 0xDFFF:
-        low = 0xE000
-    if 0xD800 <= high <= 0xDFFF:
-        high = 0xD7FF
-    return low, high
+    for letter, _ in languages.letters(state).classes:
+        target = languages.derivative(state, letter)
+        if target is not languages.none:
+            yield target
 
 
 def _trim(moves: list[dict[int, Ranges]], accepting: set[int]) -> Automaton:

@@ -1,0 +1,34 @@
+"""Patterns as backends read them, remembered across schemas: formats and common patterns come again and again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from .pattern_parse import UnreadablePatternError, parse_pattern
+from .pattern_print import print_language
+from .regular import Languages, TooLargeError
+
+MAX_REMEMBERED = 256
+
+
+def print_pattern(pattern: str, *, as_json_text: bool) -> str:
+    """Write a `pattern` of a schema as `print_language` writes languages; empty where it is found in every text.
+
+    Raises:
+        UnreadablePatternError: It is beyond the reader.
+        TooLargeError: What would be written is too long.
+    """
+    found = _printed(pattern, as_json_text)
+    if isinstance(found, str):
+        return found
+    raise found
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _printed(pattern: str, as_json_text: bool) -> str | type[UnreadablePatternError | TooLargeError]:
+    languages = Languages()
+    try:
+        language = parse_pattern(languages, pattern)
+        return "" if language is languages.everything else print_language(languages, language, as_json_text=as_json_text)
+    except (UnreadablePatternError, TooLargeError) as error:
+        return type(error)
