@@ -24,8 +24,13 @@ STEP_TOKENS = 256
 CUDA_STEP_TOKENS = 2048
 
 
-def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
+def plan_num_blocks(config: EngineConfig, loaded: LoadedModel, *, beside: LoadedModel | None = None) -> int:
     """Give the number of blocks; at least one sequence of `loaded.max_model_len` fits.
+
+    Args:
+        config: Settings.
+        loaded: The model.
+        beside: A model whose cache shares the free memory, each by what a token takes.
 
     Raises:
         InvalidRequestError: The cache, or the memory, is too small for one sequence.
@@ -33,7 +38,10 @@ def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
     block_size = pick_block_size(config, loaded.device)
     block_bytes = block_size * bytes_per_token(loaded)
     num_wanted = config.max_num_seqs * _blocks_for(loaded.max_model_len, block_size)
-    budget = config.kv_cache_bytes if config.kv_cache_bytes is not None else _free_bytes(loaded.device)
+    budget = config.kv_cache_bytes
+    if budget is None:
+        own, other = bytes_per_token(loaded), 0 if beside is None else bytes_per_token(beside)
+        budget = _free_bytes(loaded.device) * own // (own + other)
     num_blocks = min(num_wanted, budget // block_bytes)
     if num_blocks * block_size < loaded.max_model_len:
         raise InvalidRequestError(
@@ -46,15 +54,17 @@ def plan_num_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
     return num_blocks
 
 
-def make_kv_cache(config: EngineConfig, loaded: LoadedModel, *, prefix_caching: bool) -> PagedKVCache:
-    """Make the cache for a model.
+def make_kv_cache(
+    config: EngineConfig, loaded: LoadedModel, *, prefix_caching: bool, beside: LoadedModel | None = None
+) -> PagedKVCache:
+    """Make the cache for a model, and leave room for that of `beside`, which is made later.
 
     Raises:
         InvalidRequestError: As `plan_num_blocks`.
     """
     return PagedKVCache(
         num_layers=loaded.model.config.get_text_config().num_hidden_layers,
-        num_blocks=plan_num_blocks(config, loaded),
+        num_blocks=plan_num_blocks(config, loaded, beside=beside),
         block_size=pick_block_size(config, loaded.device),
         device=loaded.device,
         prefix_caching=prefix_caching,

@@ -38,6 +38,7 @@ from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence
 from .speculative import Drafter, DraftGain
 from .speculative.draft_model import DraftModel
+from .speculative.run_ahead import RunAhead
 from .threads import torch_threads
 
 logger = logging.getLogger(__name__)
@@ -78,10 +79,15 @@ class LLMEngine:
         num_rows = config.max_num_seqs * (1 + config.max_draft_tokens)
         bitmasks = BitmaskPool(num_rows, self._loaded.vocab_size, pin_memory=is_on_cuda)
         self._filler = MaskFiller(self._loaded.vocab_size, bitmasks, is_device_apart=is_on_cuda)
+        self._draft_gain = DraftGain(is_adaptive=config.adapt_drafts)
+        self._ahead: RunAhead | None = None
+        if config.draft_model is not None:
+            # Before the cache, which takes what memory is left.
+            draft_model = DraftModel(config, self._loaded)
+            self._ahead = RunAhead(draft_model, self._draft_gain, is_on_cpu=not is_on_cuda)
         self._kv_cache = make_kv_cache(config, self._loaded, prefix_caching=config.prefix_caching)
         with torch_threads(config.num_threads):
             self._runner = ModelRunner(self._loaded, self._kv_cache)
-        self._draft_gain = DraftGain(is_adaptive=config.adapt_drafts)
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,
@@ -100,7 +106,6 @@ class LLMEngine:
             check_grammar=self.check_grammar,
             new_drafter=partial(Drafter, gain=self._draft_gain) if config.max_draft_tokens else None,
         )
-        self._draft_model = DraftModel(config, self._loaded) if config.draft_model is not None else None
         self._metrics = MetricsRecorder(observer)
         self._sequences: dict[str, Sequence] = {}
         self._is_closed = False
@@ -221,7 +226,7 @@ class LLMEngine:
         """
         clock = StepClock()
         with clock.part("schedule"):
-            self._run_ahead()
+            ahead_s = self._run_ahead()
             step = self._scheduler.schedule()
         outputs = [self._retire(sequence) for sequence in step.failed]
         if not step.chunks:
@@ -245,7 +250,7 @@ class LLMEngine:
             return outputs + [self._fail(sequence, error) for sequence in step.batch]
         with clock.part("advance"):
             advanced = [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
-        self._note_step(clock, step, chosen, advanced)
+        self._note_step(clock, step, chosen, advanced, ahead_s=ahead_s)
         return outputs + advanced
 
     def abort(self, request_id: str) -> bool:
@@ -345,27 +350,19 @@ class LLMEngine:
             return self._retire(sequence, new_token_ids)
         return sequence.take_output(new_token_ids)
 
-    def _run_ahead(self) -> None:
-        """Let the draft model guess for the sequences that decode."""
-        if self._draft_model is None:
-            return
-        self._draft_model.keep_only(self._sequences)
-        wanted = [sequence for sequence in self._scheduler.decoding if sequence.drafter is not None]
-        try:
-            guesses = self._draft_model.propose(wanted, self._scheduler.draft_limit)
-        except Exception:  # whatever a model raises; the answers do not depend on it
-            logger.exception("the draft model failed and is not asked any more")
-            self._draft_model = None
-            return
-        for sequence in wanted:
-            if sequence.drafter is not None:
-                sequence.drafter.suggest(guesses.get(sequence.request_id, ()))
+    def _run_ahead(self) -> float:
+        """Let the draft model guess for the sequences that decode; gives the seconds that it took."""
+        if self._ahead is None:
+            return 0.0
+        return self._ahead.guess(self._scheduler.decoding, self._scheduler.draft_limit, live_ids=self._sequences)
 
-    def _note_step(self, clock: StepClock, step: ScheduledStep, chosen: list[Chosen], outputs: list[RequestOutput]) -> None:
+    def _note_step(
+        self, clock: StepClock, step: ScheduledStep, chosen: list[Chosen], outputs: list[RequestOutput], *, ahead_s: float
+    ) -> None:
         num_drafts = sum(len(chunk.draft_token_ids) for chunk in step.chunks)
         if all(chunk.num_scheduled_tokens == 1 for chunk in step.chunks):
             own_s = clock.thread_s() if self._loaded.device.type == "cpu" else clock.elapsed_s()
-            self._draft_gain.note_step(own_s, num_drafts=num_drafts)
+            self._draft_gain.note_step(own_s - ahead_s, num_drafts=num_drafts)
         self._metrics.note_step(
             clock.stats(
                 num_running=self._scheduler.num_running,

@@ -69,10 +69,12 @@ class DraftModel:
                 f"the vocabulary of {config.draft_model!r} is not that of {config.model!r}",
                 hint="a draft model must have the same tokenizer",
             )
+        # No sequence is longer than the target's.
+        loaded = replace(loaded, max_model_len=min(loaded.max_model_len, target.max_model_len))
         self._max_model_len = loaded.max_model_len
         self._vocab_size = min(loaded.vocab_size, target.vocab_size)
         own_config = replace(config, max_model_len=None, kv_cache_bytes=None)
-        self._kv_cache = make_kv_cache(own_config, loaded, prefix_caching=False)
+        self._kv_cache = make_kv_cache(own_config, loaded, prefix_caching=False, beside=target)
         self._runner = ModelRunner(loaded, self._kv_cache)
         self._shadows: dict[str, _Shadow] = {}
 

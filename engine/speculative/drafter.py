@@ -56,9 +56,12 @@ class Drafter:
         self._lookups, self._sources = [], []
         suggested, self._suggested = self._suggested, []
         is_constrained = matcher is not None
-        if not self._gain.may_look(is_constrained=is_constrained):
+        # What a draft model expects is at hand already.
+        if not suggested and not self._gain.may_look(is_constrained=is_constrained):
             return []
         drafts = self._find_free(suggested, limit) if matcher is None else self._find_allowed(matcher, suggested, limit)
+        if suggested:
+            self._gain.note_suggested(is_used="model" in self._sources)
         num_worth = self._gain.num_worth(self._sources, is_constrained=is_constrained)
         del self._sources[num_worth:]
         return drafts[:num_worth]

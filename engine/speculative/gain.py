@@ -18,6 +18,8 @@ DraftSource = Literal["forced", "quoted", "lookup", "model"]
 FIRST_RATES: dict[DraftSource, float] = {"forced": 0.9, "quoted": 0.6, "lookup": 0.4, "model": 0.7}
 """Shares of drafts that hold, until this engine has its own."""
 RATE_WEIGHT = 0.03
+MODEL_PRIOR = 4
+"""Drafts that the first rate of a draft model counts as: it is corrected soon, since trying costs passes of that model."""
 FASTER_WEIGHT, SLOWER_WEIGHT = 0.4, 0.1
 """Of a new time that is below, and above, what is known: what holds a step up is seldom the step's own work."""
 MAX_OUTLIER = 1.5
@@ -37,19 +39,32 @@ FORGET_AFTER = 256
 
 
 @dataclass(slots=True)
-class _Time:
+class Seconds:
     """Seconds that such a step takes when nothing holds it up, about."""
 
     value: float = 0.0
     count: int = 0
 
     def add(self, sample: float) -> None:
+        """Take a measured time."""
         self.count += 1
         if self.count == 1:
             self.value = sample
             return
         sample = min(sample, MAX_OUTLIER * self.value)
         self.value += (FASTER_WEIGHT if sample < self.value else SLOWER_WEIGHT) * (sample - self.value)
+
+
+@dataclass(slots=True)
+class _Rate:
+    """A share, and how many drafts it is known from: few of them are soon outvoted."""
+
+    value: float
+    count: float = 1 / RATE_WEIGHT
+
+    def add(self, sample: float) -> None:
+        self.count += 1
+        self.value += max(RATE_WEIGHT, 1 / self.count) * (sample - self.value)
 
 
 @dataclass(slots=True)
@@ -65,7 +80,7 @@ class _Wide:
     """Steps with about so many drafts."""
 
     num_drafts: float = 0.0
-    step_s: _Time = field(default_factory=_Time)
+    step_s: Seconds = field(default_factory=Seconds)
     measured_at: int = 0
 
 
@@ -73,7 +88,7 @@ class _Wide:
 class _Costs:
     """Steps of one batch size: plain ones, and those with drafts by the power of two of their number."""
 
-    plain: _Time = field(default_factory=_Time)
+    plain: Seconds = field(default_factory=Seconds)
     wide: dict[int, _Wide] = field(default_factory=dict)
     num_steps: int = 0
     num_since_plain: int = 0
@@ -82,12 +97,16 @@ class _Costs:
     def extra_s(self, num_drafts: float) -> float:
         """Seconds that so many drafts add to a step: in a straight line between the numbers that were timed, from 0 on."""
         before, before_s = 0.0, 0.0
-        for wide in (self.wide[bucket] for bucket in self._known()):
+        for wide in (self.wide[size] for size in self._known()):
             here, here_s = wide.num_drafts, max(before_s, wide.step_s.value - self.plain.value)
             if num_drafts <= here:
                 return before_s + (here_s - before_s) * (num_drafts - before) / (here - before)
             before, before_s = here, here_s
         return before_s * num_drafts / before if before else 0.0
+
+    def is_plain_due(self) -> bool:
+        """Whether the next step should have no drafts, since what they are compared with is unknown or was measured long ago."""
+        return self.plain.count < NUM_PLAIN_FIRST or self.num_since_plain >= PLAIN_EVERY
 
     def most_drafts(self) -> int:
         """Give the drafts that may be tried: twice as many as were timed, so that no try costs much."""
@@ -98,18 +117,18 @@ class _Costs:
         self.num_steps += 1
         if num_drafts:
             self.num_since_plain += 1
-            wide = self.wide.setdefault(_bucket(num_drafts), _Wide())
+            wide = self.wide.setdefault(bucket(num_drafts), _Wide())
             wide.num_drafts += (num_drafts - wide.num_drafts) / min(wide.step_s.count + 1, 10)
             wide.step_s.add(step_s)
             wide.measured_at = self.num_steps
         else:
             self.num_since_plain = 0
             self.plain.add(step_s)
-        for bucket in [key for key, wide in self.wide.items() if self.num_steps - wide.measured_at > FORGET_AFTER]:
-            del self.wide[bucket]
+        for size in [key for key, wide in self.wide.items() if self.num_steps - wide.measured_at > FORGET_AFTER]:
+            del self.wide[size]
 
     def _known(self) -> list[int]:
-        return sorted(bucket for bucket, wide in self.wide.items() if wide.step_s.count >= NUM_WIDE_FIRST)
+        return sorted(size for size, wide in self.wide.items() if wide.step_s.count >= NUM_WIDE_FIRST)
 
 
 class DraftGain:
@@ -120,8 +139,11 @@ class DraftGain:
     """
 
     def __init__(self, *, is_adaptive: bool = True) -> None:
-        self._is_adaptive = is_adaptive
-        self._rates = dict(FIRST_RATES)
+        self.is_adaptive = is_adaptive
+        self._rates = {source: _Rate(rate) for source, rate in FIRST_RATES.items()}
+        self._rates["model"].count = MODEL_PRIOR
+        # Share of a draft model's guesses that become drafts: none where the grammar forces the next token.
+        self._model_use = _Rate(1.0, MODEL_PRIOR)
         self._costs: dict[int, _Costs] = {}
         self._num_sequences = 1
         self._num_drafts = 0
@@ -131,12 +153,43 @@ class DraftGain:
         """Say how many sequences decode in the step that is scheduled now."""
         self._num_sequences = max(1, num_sequences)
         self._num_drafts = 0
-        costs = self._here()
-        self._is_plain_wanted = costs.plain.count < NUM_PLAIN_FIRST or costs.num_since_plain >= PLAIN_EVERY
+        self._is_plain_wanted = self._here().is_plain_due()
+
+    def is_plain_due(self, num_sequences: int) -> bool:
+        """Whether a step with so many sequences would have no drafts; does not change state."""
+        return self._costs_of(num_sequences).is_plain_due()
+
+    def num_ahead(self, num_sequences: int, limit: int, pass_s: float) -> int:
+        """Give how far a draft model should run ahead of so many sequences: 0 to `limit` tokens.
+
+        Args:
+            num_sequences: Those that decode in the next step.
+            limit: Tokens for each, at most.
+            pass_s: Seconds of one pass of the draft model, which guesses one token for all of them.
+        """
+        costs, rate, use = self._costs_of(num_sequences), self._rates["model"].value, self._model_use.value
+        best, best_gain_s, num_expected = 0, 0.0, 0.0
+        for num_tokens in range(1, min(limit, max(1, costs.most_drafts() // num_sequences)) + 1):
+            num_expected += rate**num_tokens
+            # A token more for every sequence saves a step of all of them.
+            step_gain_s = num_expected * costs.plain.value - costs.extra_s(num_sequences * num_tokens)
+            gain_s = use * step_gain_s - num_tokens * pass_s
+            if gain_s > best_gain_s:
+                best, best_gain_s = num_tokens, gain_s
+        return best
+
+    def note_suggested(self, *, is_used: bool) -> None:
+        """Take whether a draft model's guesses for one sequence became drafts."""
+        self._model_use.add(float(is_used))
+
+    def forget_model(self) -> None:
+        """Forget what is known of a draft model, which is tried anew."""
+        self._rates["model"] = _Rate(FIRST_RATES["model"], MODEL_PRIOR)
+        self._model_use = _Rate(1.0, MODEL_PRIOR)
 
     def may_look(self, *, is_constrained: bool) -> bool:
         """Whether to look for drafts at all: looking costs time too."""
-        if not self._is_adaptive:
+        if not self.is_adaptive:
             return True
         if self._is_plain_wanted:
             return False
@@ -146,7 +199,7 @@ class DraftGain:
 
     def num_worth(self, sources: Sequence[DraftSource], *, is_constrained: bool) -> int:
         """Give how many of the drafts that were found, from the first on, are worth it: 0 to all."""
-        if not self._is_adaptive or not sources:
+        if not self.is_adaptive or not sources:
             return len(sources)
         num_kept = self._best(sources)
         rest = self._here().rests[is_constrained]
@@ -158,8 +211,7 @@ class DraftGain:
     def note_verified(self, sources: Sequence[DraftSource], num_accepted: int) -> None:
         """Take how many drafts of one sequence held; those behind the first that did not were not tried."""
         for index, source in enumerate(sources[: num_accepted + 1]):
-            held = 1.0 if index < num_accepted else 0.0
-            self._rates[source] += RATE_WEIGHT * (held - self._rates[source])
+            self._rates[source].add(1.0 if index < num_accepted else 0.0)
 
     def note_step(self, step_s: float, *, num_drafts: int) -> None:
         """Take the time of a step in which all sequences decoded; `begin_step` told of it.
@@ -176,7 +228,7 @@ class DraftGain:
         already_s = costs.extra_s(self._num_drafts)
         best, best_gain_s, chance, num_expected = 0, 0.0, 1.0, 0.0
         for index, source in enumerate(sources[: max(0, costs.most_drafts() - self._num_drafts)]):
-            chance *= self._rates[source]
+            chance *= self._rates[source].value
             num_expected += chance
             gain_s = num_expected * token_s - (costs.extra_s(self._num_drafts + index + 1) - already_s)
             if gain_s > best_gain_s:
@@ -184,9 +236,12 @@ class DraftGain:
         return best
 
     def _here(self) -> _Costs:
-        return self._costs.setdefault(_bucket(self._num_sequences), _Costs())
+        return self._costs_of(self._num_sequences)
+
+    def _costs_of(self, num_sequences: int) -> _Costs:
+        return self._costs.setdefault(bucket(num_sequences), _Costs())
 
 
-def _bucket(count: int) -> int:
+def bucket(count: int) -> int:
     """Counts that are alike: 1, 2, 3 to 4, 5 to 8 ..."""
     return (count - 1).bit_length()

@@ -9,6 +9,7 @@ import pytest
 
 from engine.speculative import DraftGain
 from engine.speculative.gain import FORGET_AFTER
+from engine.speculative.run_ahead import MAX_REST, AheadGain
 
 Cost = Callable[[int], float]
 """Seconds of a step with so many tokens."""
@@ -108,3 +109,82 @@ def test_switched_off_takes_every_draft() -> None:
     gain.begin_step(1)
     assert gain.may_look(is_constrained=False)
     assert gain.num_worth(["lookup"] * 5, is_constrained=False) == 5
+
+
+def serve_ahead(
+    ahead: AheadGain, gain: DraftGain, cost: Cost, pass_s: float, rate: float, *, batch: int, steps: int = 4000, use: float = 1.0
+) -> tuple[float, int]:
+    """Let a draft model guess for every sequence where it is asked; gives tokens per second and its passes."""
+    rng = random.Random(5)
+    num_tokens, num_passes, clock = 0, 0, 0.0
+    for _ in range(steps):
+        length = ahead.num_tokens(batch, 8)
+        if length:
+            run_s = length * pass_s * rng.uniform(1.0, 1.1)
+            ahead.note_run(run_s, num_sequences=batch, num_tokens=length)
+            num_passes += length
+            clock += run_s
+        gain.begin_step(batch)
+        num_drafts = 0
+        for _ in range(batch):
+            is_used = bool(length) and rng.random() < use
+            if length:
+                gain.note_suggested(is_used=is_used)
+            found = ["model"] * length if is_used else []
+            kept = found[: gain.num_worth(found, is_constrained=False)]  # type: ignore[arg-type]
+            num_accepted = 0
+            while num_accepted < len(kept) and rng.random() < rate:
+                num_accepted += 1
+            if kept:
+                gain.note_verified(kept, num_accepted)  # type: ignore[arg-type]
+            num_drafts += len(kept)
+            num_tokens += 1 + num_accepted
+        step_s = cost(batch + num_drafts) * rng.uniform(1.0, 1.1)
+        gain.note_step(step_s, num_drafts=num_drafts)
+        clock += step_s
+    return num_tokens / clock, num_passes
+
+
+def best_ahead(cost: Cost, pass_s: float, rate: float, *, batch: int, use: float) -> float:
+    """Tokens per second with the best fixed length; 0 is no draft model."""
+    rates = []
+    for length in range(9):
+        expected = 1 + use * sum(rate**index for index in range(1, length + 1))
+        step_s = (1 - use) * cost(batch) + use * cost(batch + batch * length)  # all sequences together, or one
+        rates.append(batch * expected / (1.05 * (step_s + length * pass_s)))
+    return max(rates)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.03, 0.2, 0.9], ids=["cheap", "usual", "dear"])
+@pytest.mark.parametrize(("batch", "use"), [(1, 1.0), (4, 1.0), (1, 0.3)], ids=["one", "four", "forced"])
+def test_draft_model_is_run_where_it_pays(machine: str, rate: float, share: float, batch: int, use: float) -> None:
+    cost = MACHINES[machine]
+    pass_s = share * cost(batch)
+    gain = DraftGain()
+    measured, _ = serve_ahead(AheadGain(gain), gain, cost, pass_s, rate, batch=batch, use=use)
+    assert measured > 0.93 * best_ahead(cost, pass_s, rate, batch=batch, use=use)
+
+
+def test_draft_model_that_loses_is_seldom_run_and_found_when_it_pays() -> None:
+    gain = DraftGain()
+    ahead = AheadGain(gain)
+    cost = MACHINES["bound-by-weights"]
+    _, num_passes = serve_ahead(ahead, gain, cost, 0.2, 0.05, batch=1)
+    assert 0 < num_passes < 4000 * 0.05
+    serve_ahead(ahead, gain, cost, 0.1, 0.9, batch=1, steps=MAX_REST)
+    measured, num_passes = serve_ahead(ahead, gain, cost, 0.1, 0.9, batch=1, steps=1000)
+    assert num_passes > 2000
+    assert measured > 0.93 * best_ahead(cost, 0.1, 0.9, batch=1, use=1.0)
+
+
+def test_draft_model_is_not_run_for_a_step_without_drafts() -> None:
+    gain = DraftGain()
+    ahead = AheadGain(gain)
+    assert ahead.num_tokens(1, 8) == 0
+    for _ in range(2):
+        gain.begin_step(1)
+        gain.note_step(1.0, num_drafts=0)
+    assert ahead.num_tokens(1, 8) == 2
+    assert AheadGain(DraftGain(is_adaptive=False)).num_tokens(1, 8) == 8

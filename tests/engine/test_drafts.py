@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from engine.grammar.vocabulary import Vocabulary
 from engine.mask import Window, mask_logits
 from engine.sequence import Sequence
 from engine.speculative import Drafter
+from engine.speculative.draft_model import DraftModel
 from reasoning_parsers import ReasoningGate, TokenMarkers
 
 SCHEMA: dict[str, Any] = {
@@ -236,9 +238,56 @@ def test_draft_model_changes_the_speed_only(
             assert totals.num_accepted_draft_tokens > least_share * totals.num_draft_tokens
         assert totals.num_free_blocks == totals.num_blocks
         engine.step()
-        assert engine._draft_model is not None
-        assert engine._draft_model._kv_cache.num_free_blocks == engine._draft_model._kv_cache.num_blocks
+        assert engine._ahead is not None
+        draft_cache = engine._ahead.model._kv_cache
+        assert draft_cache.num_free_blocks == draft_cache.num_blocks
         engine.close()
+
+
+def test_draft_model_that_takes_long_is_hardly_run(
+    engines: tuple[LLMEngine, LLMEngine], tiny_model: Path, other_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = DraftModel.propose, list[int]()
+
+    def propose(self: DraftModel, sequences: Any, limit: int) -> dict[str, list[int]]:
+        calls.append(limit)
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:  # many times what a step of this model takes
+            pass
+        return real(self, sequences, limit)
+
+    monkeypatch.setattr(DraftModel, "propose", propose)
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=8, draft_model=str(other_model)))
+    params = SamplingParams(max_tokens=100, temperature=0.8, seed=3)
+    plain, adapted = (run(one, params, is_constrained=False) for one in (engines[0], engine))
+    assert [output.token_ids for output in adapted] == [output.token_ids for output in plain]
+    assert 0 < len(calls) < 15
+    assert engine.totals().num_steps > 60
+    engine.close()
+
+
+def test_draft_model_that_fails_is_not_asked_again(
+    engines: tuple[LLMEngine, LLMEngine], tiny_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no draft")
+
+    monkeypatch.setattr(DraftModel, "propose", fail)
+    engine = LLMEngine(
+        EngineConfig(model=str(tiny_model), max_num_seqs=8, draft_model=str(tiny_model), adapt_drafts=False, max_draft_tokens=3)
+    )
+    params = SamplingParams(max_tokens=20)
+    plain, drafted = (run(one, params, is_constrained=False) for one in (engines[0], engine))
+    assert [output.token_ids for output in drafted] == [output.token_ids for output in plain]
+    assert caplog.text.count("not asked any more") == 1
+    engine.close()
+
+
+def test_draft_model_needs_no_room_beyond_the_targets_length(tiny_model: Path) -> None:
+    engine = LLMEngine(EngineConfig(model=str(tiny_model), max_model_len=64, max_num_seqs=2, draft_model=str(tiny_model)))
+    assert engine._ahead is not None
+    assert engine._ahead.model._kv_cache.capacity == 2 * 64
+    engine.close()
 
 
 def test_draft_model_with_other_tokens_is_refused(tiny_model: Path, tmp_path: Path, pocket_tokenizer: Any) -> None:
