@@ -79,6 +79,8 @@ class Admission:
         prompt_ids = self._encode(request.prompt)
         stop_ids = frozenset(self._loaded.stop_token_ids) | frozenset(params.stop_token_ids)
         self._check_options(params)
+        if request.thinking and self._markers is None:
+            raise InvalidRequestError("no reasoning family is known for this model, so it cannot think", param="thinking")
         if request.grammar is not None:
             self._check_options_with_grammar(params, stop_ids)
             self._check_grammar(request.grammar)
@@ -134,6 +136,14 @@ class Admission:
         if params.stop:
             raise InvalidRequestError(
                 "stop strings would cut the constrained answer", param="stop", hint="the grammar says where the answer ends"
+            )
+        texts = [token_id for token_id in sorted(params.stop_token_ids) if self._vocabulary.token_bytes[token_id]]
+        if texts:
+            spelled = self._vocabulary.token_bytes[texts[0]]
+            raise InvalidRequestError(
+                f"stop id {texts[0]} stands for {spelled!r}, which the constrained answer may need",
+                param="stop_token_ids",
+                hint="the grammar says where the answer ends; ids of special tokens are taken",
             )
         # Stop ids are masked while a constrained request thinks; its thinking could then never end.
         if self._markers is not None and stop_ids.intersection(self._markers.end_token_ids):

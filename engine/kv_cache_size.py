@@ -43,6 +43,10 @@ def plan_num_blocks(config: EngineConfig, loaded: LoadedModel, *, beside: Loaded
         own, other = bytes_per_token(loaded), 0 if beside is None else bytes_per_token(beside)
         budget = _free_bytes(loaded.device) * own // (own + other)
     num_blocks = min(num_wanted, budget // block_bytes)
+    if not num_blocks and block_size > loaded.max_model_len:
+        raise InvalidRequestError(
+            f"one block of {block_size} tokens is more than a KV cache of {budget} bytes holds", param="kv_block_size"
+        )
     if num_blocks * block_size < loaded.max_model_len:
         raise InvalidRequestError(
             f"a KV cache of {budget} bytes holds {num_blocks * block_size} tokens, but one request may have "

@@ -33,7 +33,7 @@ from .model_loader import load_model
 from .model_runner import ModelRunner
 from .request_checks import check_is_grammar, check_request
 from .sampling_params import SamplingParams
-from .scheduler import ScheduledStep, Scheduler
+from .scheduler import DRAFTS_PER_STEP, ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence
 from .speculative import Drafter, DraftGain
@@ -76,7 +76,7 @@ class LLMEngine:
         backends = [load_backend(name, self._vocabulary) for name in config.grammar_backends]
         self._grammars = GrammarManager(backends, config.compile_settings())
         is_on_cuda = self._loaded.device.type == "cuda"
-        num_rows = config.max_num_seqs * (1 + config.max_draft_tokens)
+        num_rows = config.max_num_seqs + min(config.max_num_seqs * config.max_draft_tokens, DRAFTS_PER_STEP)
         bitmasks = BitmaskPool(num_rows, self._loaded.vocab_size, pin_memory=is_on_cuda)
         self._filler = MaskFiller(self._loaded.vocab_size, bitmasks, is_device_apart=is_on_cuda)
         self._draft_gain = DraftGain(is_adaptive=config.adapt_drafts)

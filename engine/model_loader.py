@@ -121,6 +121,8 @@ def _max_model_len(config: EngineConfig, text_config: Any) -> int:
     declared = getattr(text_config, "max_position_embeddings", None) or DEFAULT_MAX_MODEL_LEN
     if config.max_model_len is None:
         return int(declared)
+    if config.max_model_len < 2:
+        raise InvalidRequestError("max_model_len must leave room for a prompt and an answer: at least 2", param="max_model_len")
     if config.max_model_len > declared:
         raise InvalidRequestError(f"the model is made for {declared} tokens, not {config.max_model_len}", param="max_model_len")
     return config.max_model_len

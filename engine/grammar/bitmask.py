@@ -13,6 +13,8 @@ from .kernels import pick_kernel
 from .kernels.torch_kernel import apply_torch
 
 BITS_PER_WORD = 32
+MOST_ROWS_FIRST = 1024
+"""Rows of a pool's tables before a step needed more: what a setting allows may never come."""
 
 
 def bitmask_width(vocab_size: int) -> int:
@@ -66,7 +68,7 @@ class BitmaskPool:
     Two tables take turns, so that one can still be on its way to a device while the next step is filled.
 
     Args:
-        num_rows: Rows that a step needs, as a rule: sequences times `1 + drafts`.
+        num_rows: Rows that a step needs, as a rule: one for each sequence and each draft.
         vocab_size: Columns of the logits.
         pin_memory: Whether the table will be copied to a device.
     """
@@ -74,6 +76,7 @@ class BitmaskPool:
     def __init__(self, num_rows: int, vocab_size: int, *, pin_memory: bool = False) -> None:
         self.vocab_size = vocab_size
         self._pin_memory = pin_memory
+        num_rows = min(num_rows, MOST_ROWS_FIRST)
         self._tables = [new_bitmask(num_rows, vocab_size, pin_memory=pin_memory) for _ in range(2)]
         self._turn = 0
 
