@@ -11,16 +11,17 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
 
+from .rewrite import rewriting_of
 from .spec import GrammarSpec
 
-# Measured with llguidance 1.9.1 and a vocabulary of 129,000: half a microsecond a character, two microseconds times the square of
-# the optional properties of an object (1,000 of them take 2.2 s), sixteen microseconds times the product of the divisors in
+# Measured with llguidance 1.9.1 and a vocabulary of 129,000: a microsecond a character of what it is given, two times
+# the square of the optional properties of an object (1,000 of them take 2.2 s), sixteen times the product of the divisors in
 # `multipleOf` (999,983 takes more than 20 s and much memory). Its own limits end everything else within some seconds.
 _LLGUIDANCE_S = 0.002
-_LLGUIDANCE_CHARACTER_S = 5e-7
+_LLGUIDANCE_CHARACTER_S = 1e-6
 _LLGUIDANCE_OPTIONAL_S = 2e-6
 _LLGUIDANCE_DIVISOR_S = 16e-6
-QUICK_S = 0.3
+QUICK_S = 0.6
 # Measured with xgrammar 0.2.9: grows with text and vocabulary, with the square of optional properties too, and may explode with
 # neither. The process takes some time by itself.
 _XGRAMMAR_S = 4e-10
@@ -63,7 +64,9 @@ class CompileCosts:
             return learned
         if backend == "llguidance":
             return _llguidance_s(spec)
-        work_s = _XGRAMMAR_S * len(spec.source) * self._vocab_size + _XGRAMMAR_OPTIONAL_S * _read_schema(spec).optional_squared
+        facts = _read_schema(spec)
+        length = len(spec.source) + facts.pattern_length
+        work_s = _XGRAMMAR_S * length * self._vocab_size + _XGRAMMAR_OPTIONAL_S * facts.optional_squared
         return work_s if is_tiny_for_xgrammar(spec, self._vocab_size) else _PROCESS_S + work_s
 
     def mask_s(self, backend: str, spec: GrammarSpec) -> float:
@@ -82,6 +85,8 @@ def is_tiny_for_xgrammar(spec: GrammarSpec, vocab_size: int) -> bool:
     """Whether xgrammar compiles the spec in some hundred milliseconds at most; True for small schemas on tiny vocabularies."""
     if spec.kind not in ("json_schema", "choice") or len(spec.source) * vocab_size > MAX_TINY:
         return False
+    if (len(spec.source) + _read_schema(spec).pattern_length) * vocab_size > MAX_TINY:
+        return False
     patterns = (node.get("pattern") for node in _objects(json.loads(spec.source)))
     return all(sum(map(pattern.count, "*+?{")) <= MAX_REPEATS for pattern in patterns if isinstance(pattern, str))
 
@@ -90,29 +95,40 @@ def _llguidance_s(spec: GrammarSpec) -> float:
     facts = _read_schema(spec)
     return (
         _LLGUIDANCE_S
-        + _LLGUIDANCE_CHARACTER_S * len(spec.source)
+        + _LLGUIDANCE_CHARACTER_S * facts.length
         + _LLGUIDANCE_OPTIONAL_S * facts.optional_squared
         + _LLGUIDANCE_DIVISOR_S * min(facts.divisor, 10**9)
     )
 
 
 class _Facts(NamedTuple):
+    length: int
     divisor: int
     optional_squared: int
+    pattern_length: int
     has_lengths: bool
 
 
 @lru_cache(maxsize=64)
 def _read_schema(spec: GrammarSpec) -> _Facts:
-    divisor, optional_squared, has_lengths = 1, 0, False
-    if spec.kind in ("json_schema", "structural_tag"):
-        for node in _objects(json.loads(spec.source)):
-            divisor = math.lcm(min(divisor, 10**9), _divisor(node.get("multipleOf")))
-            has_lengths |= "maxLength" in node or "minLength" in node
-            properties, required = node.get("properties"), node.get("required")
-            if isinstance(properties, dict):
-                optional_squared += len(properties.keys() - set(required if isinstance(required, list) else ())) ** 2
-    return _Facts(divisor, optional_squared, has_lengths)
+    """Read what llguidance is given: formats are long patterns there, and what is not told costs nothing."""
+    schema: Any = None
+    length = len(spec.source)
+    if spec.kind == "json_schema":
+        rewriting = rewriting_of(spec.source, "llguidance")
+        schema, length = rewriting.schema, rewriting.length
+    elif spec.kind == "structural_tag":
+        schema = json.loads(spec.source)
+    divisor, optional_squared, pattern_length, has_lengths = 1, 0, 0, False
+    for node in _objects(schema):
+        divisor = math.lcm(min(divisor, 10**9), _divisor(node.get("multipleOf")))
+        has_lengths |= "maxLength" in node or "minLength" in node
+        pattern = node.get("pattern")
+        pattern_length += len(pattern) if isinstance(pattern, str) else 0
+        properties, required = node.get("properties"), node.get("required")
+        if isinstance(properties, dict):
+            optional_squared += len(properties.keys() - set(required if isinstance(required, list) else ())) ** 2
+    return _Facts(length, divisor, optional_squared, pattern_length, has_lengths)
 
 
 def _divisor(multiple_of: Any) -> int:

@@ -21,12 +21,14 @@ from .rewrite.metaschemas import metaschema_registry
 MAX_DEPTH = 64
 """Nesting of schemas beyond which a schema is refused; compilers recurse."""
 
-_SCHEMA_KEYS = (
+_SCHEMA_KEYS = frozenset((
     "additionalProperties", "items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
     "unevaluatedProperties", "additionalItems",
-)  # fmt: skip
-_SCHEMA_LIST_KEYS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_SCHEMA_MAP_KEYS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+))  # fmt: skip
+_SCHEMA_LIST_KEYS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items"))
+_SCHEMA_MAP_KEYS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+_OBJECT = (dict, Mapping)
+# The plain type first: to ask an abstract one takes ten times as long.
 
 MAX_DATA_DEPTH = 200
 """Nesting of anything in a schema, constants included."""
@@ -55,21 +57,23 @@ def walk_schemas(schema: Any) -> Iterator[Place]:
         yield place
         if place.depth > MAX_DEPTH:
             raise InvalidGrammarError(f"the schema is nested deeper than {MAX_DEPTH} levels", pointer=place.pointer)
-        if isinstance(place.schema, Mapping):
-            stack.extend(reversed(list(_children(place))))
+        if isinstance(place.schema, _OBJECT):
+            stack.extend(reversed(_children(place)))
 
 
-def _children(place: Place) -> Iterator[Place]:
+def _children(place: Place) -> list[Place]:
+    children: list[Place] = []
+    depth = place.depth + 1
     for key, value in place.schema.items():
-        pointer = f"{place.pointer}/{escape_pointer(key)}"
-        if key in _SCHEMA_MAP_KEYS and isinstance(value, Mapping):
-            for name, child in value.items():
-                yield Place(child, f"{pointer}/{escape_pointer(name)}", place.depth + 1)
+        if key in _SCHEMA_MAP_KEYS and isinstance(value, _OBJECT):
+            pointer = f"{place.pointer}/{escape_pointer(key)}"
+            children += [Place(child, f"{pointer}/{escape_pointer(name)}", depth) for name, child in value.items()]
         elif key in _SCHEMA_LIST_KEYS and isinstance(value, list):
-            for index, child in enumerate(value):
-                yield Place(child, f"{pointer}/{index}", place.depth + 1)
+            pointer = f"{place.pointer}/{escape_pointer(key)}"
+            children += [Place(child, f"{pointer}/{index}", depth) for index, child in enumerate(value)]
         elif key in _SCHEMA_KEYS:
-            yield Place(value, pointer, place.depth + 1)
+            children.append(Place(value, f"{place.pointer}/{escape_pointer(key)}", depth))
+    return children
 
 
 def check_schema(schema: Any) -> None:
@@ -95,11 +99,11 @@ def check_form(schema: Any) -> None:
     for number, place in enumerate(walk_schemas(schema)):
         if number > MAX_SUBSCHEMAS:
             raise InvalidGrammarError(f"the schema has more than {MAX_SUBSCHEMAS} subschemas", pointer=place.pointer)
-        if not isinstance(place.schema, (Mapping, bool)) and not _UNREAD.search(place.pointer):
+        if not isinstance(place.schema, (dict, bool, Mapping)) and not _UNREAD.search(place.pointer):
             raise InvalidGrammarError(
                 f"a schema must be an object or a boolean, not {type(place.schema).__name__}", pointer=place.pointer
             )
-        reference = place.schema.get("$ref") if isinstance(place.schema, Mapping) else None
+        reference = place.schema.get("$ref") if isinstance(place.schema, _OBJECT) else None
         if reference is not None and not isinstance(reference, str):
             raise InvalidGrammarError("$ref must be a string", pointer=f"{place.pointer}/$ref")
 
@@ -121,12 +125,12 @@ def check_meaning(schema: Any) -> None:
         raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
     except Exception as error:  # jsonschema-rs raises its own and plain ValueError alike for unusable schemas
         raise InvalidGrammarError(f"not a usable JSON schema: {error}", pointer="#") from error
-    SchemaGraph(schema)
     try:
         jsonschema_rs.validator_for(schema, validate_formats=True, offline=True, registry=metaschema_registry())
-    except jsonschema_rs.ValidationError as error:
-        raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
     except Exception as error:  # as above
+        SchemaGraph(schema)  # where a reference leads nowhere, this names its place
+        if isinstance(error, jsonschema_rs.ValidationError):
+            raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
         raise InvalidGrammarError(f"not a usable JSON schema: {error}", pointer="#") from error
 
 
@@ -145,25 +149,32 @@ def check_satisfiable(source: str) -> None:
 def _check_data(schema: Any) -> None:
     """Refuse what is not JSON, and what is nested too deeply for any reader that recurses."""
     stack = [(schema, "#", 0)]
-    num_values = 0
+    num_values = 1
     while stack:
         value, pointer, depth = stack.pop()
-        num_values += 1
         if num_values > MAX_VALUES:
             raise InvalidGrammarError(f"the schema has more than {MAX_VALUES} values", pointer=pointer)
         if depth > MAX_DATA_DEPTH:
             raise InvalidGrammarError(f"the schema is nested deeper than {MAX_DATA_DEPTH} levels", pointer=pointer)
-        if isinstance(value, Mapping):
+        if isinstance(value, _OBJECT):
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise InvalidGrammarError(f"the key {key!r} is not a text", pointer=pointer)
-                stack.append((item, f"{pointer}/{escape_pointer(key)}" if depth <= MAX_DEPTH else pointer, depth + 1))
+                if not isinstance(item, str):
+                    stack.append((item, f"{pointer}/{escape_pointer(key)}" if depth <= MAX_DEPTH else pointer, depth + 1))
+            num_values += len(value)
         elif isinstance(value, (list, tuple)):
-            stack.extend((item, pointer, depth + 1) for item in value)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise InvalidGrammarError(f"{value} is not JSON", pointer=pointer)
-        elif value is not None and not isinstance(value, (str, int, float, bool)):
-            raise InvalidGrammarError(f"a {type(value).__name__} is not JSON", pointer=pointer)
+            stack.extend((item, pointer, depth + 1) for item in value if not isinstance(item, str))
+            num_values += len(value)
+        else:
+            _check_plain(value, pointer)
+
+
+def _check_plain(value: Any, pointer: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidGrammarError(f"{value} is not JSON", pointer=pointer)
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise InvalidGrammarError(f"a {type(value).__name__} is not JSON", pointer=pointer)
 
 
 def _pointer_of(error: jsonschema_rs.ValidationError) -> str:
@@ -180,29 +191,44 @@ def strip_annotations(schema: Any) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema
-    stripped = _strip(schema) if not any(_needs_annotations(place.schema) for place in walk_schemas(schema)) else dict(schema)
+    references = [place.schema for place in walk_schemas(schema) if _refers(place.schema)]
+    stripped = dict(schema) if any(map(_needs_annotations, references)) else _strip(schema)
     if draft_of(schema, LATEST) == LATEST:
         stripped.pop("$schema", None)
-    if not any(_needs_identifiers(place.schema) for place in walk_schemas(stripped)):
+    if not any(map(_needs_identifiers, references)):
         stripped.pop("$id", None)
     return stripped
 
 
 def _strip(schema: Any) -> Any:
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, _OBJECT):
         return schema
-    return {key: value for key, value in map_subschemas(schema, _strip).items() if key not in _ANNOTATIONS}
+    stripped: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _SCHEMA_MAP_KEYS and isinstance(value, _OBJECT):
+            stripped[key] = {name: _strip(child) for name, child in value.items()}
+        elif key in _SCHEMA_LIST_KEYS and isinstance(value, list):
+            stripped[key] = [_strip(child) for child in value]
+        elif key not in _ANNOTATIONS:
+            stripped[key] = _strip(value) if key in _SCHEMA_KEYS else value
+    return stripped
 
 
-def _needs_annotations(schema: Any) -> bool:
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def _refers(schema: Any) -> bool:
+    return isinstance(schema, _OBJECT) and any(word in schema for word in _REFERENCES)
+
+
+def _needs_annotations(schema: Mapping[str, Any]) -> bool:
     """Whether a reference leads into what is otherwise no part of the meaning, such as an example."""
-    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+    reference = schema.get("$ref")
     return isinstance(reference, str) and not _ANNOTATIONS.isdisjoint(reference.split("/"))
 
 
-def _needs_identifiers(schema: Any) -> bool:
-    words = ("$ref", "$dynamicRef", "$recursiveRef")
-    return isinstance(schema, Mapping) and any(not str(schema.get(word, "#")).startswith("#") for word in words)
+def _needs_identifiers(schema: Mapping[str, Any]) -> bool:
+    return any(not str(schema.get(word, "#")).startswith("#") for word in _REFERENCES)
 
 
 def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

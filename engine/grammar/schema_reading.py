@@ -16,6 +16,7 @@ from .schema_check import check_form, check_meaning, map_subschemas, walk_schema
 
 _DRAFT3_WORDS = ("extends", "disallow", "divisibleBy")
 _URI_WORDS = ("$ref", "$id", "id")
+_SPELT = frozenset((*_URI_WORDS, "pattern", "patternProperties"))
 _URI_SIGNS = "!#$%&'()*+,-./:;=?@_~"
 _NO_URI = re.compile(r"[^!$%&'()*+,\-./0-9:;=?@A-Z_a-z~#]")
 
@@ -67,7 +68,7 @@ def _refuse_draft3(schema: Any) -> None:
 
 
 def _is_misspelled(schema: Any) -> bool:
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, (dict, Mapping)) or _SPELT.isdisjoint(schema):
         return False
     patterns = schema.get("patternProperties")
     return (

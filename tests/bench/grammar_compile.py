@@ -1,8 +1,9 @@
 """What compiling grammars costs: time to the first mask, and what a compile does to other requests.
 
-First mask: the real schemas of the coverage bench, each cold and then warm through the grammar manager, beside both raw backends
-in the same run; raw xgrammar runs in the compile process and is stopped after some seconds. Admission: plain requests on the
-pocket model while two compiles without end are in flight, and, to compare, beside two loops that step back as far.
+First mask: all schemas of the coverage bench (official suites, combinations, real ones), each cold and then warm through the
+grammar manager, by source, with the stages of the ten slowest (`cold_stages.py`); the real ones beside both raw backends in the
+same run. Raw xgrammar runs in the compile process and is stopped after some seconds. Admission: plain requests on the pocket
+model while two compiles without end are in flight, and, to compare, beside two loops that step back as far.
 
     python tests/bench/schema_sources.py    # once: fetches the schemas
     python tests/bench/grammar_compile.py [--quick] [--json FILE] [--parts first_mask,admission]
@@ -16,17 +17,19 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import llguidance
 import llguidance.numpy
+from cold_stages import ColdRun, slowest
 from real_schemas import SOURCES
 from reporting import make_parser, print_table, write_json
-from schema_sources import ROOT
+from schema_sources import ROOT, combined_cases, suite_cases
 
 from engine import EngineConfig, EngineError, GrammarSpec, LLMEngine, SamplingParams
 from engine.grammar import CompileSettings, GrammarManager, Matcher, new_bitmask
@@ -55,14 +58,16 @@ def load_vocabulary() -> tuple[str, Vocabulary]:
 
 
 def schemas(*, is_quick: bool) -> Iterator[tuple[str, str, Any]]:
-    """Give the real schemas of the coverage bench, with their source and name: whole ones, and definitions as schemas."""
-    found = [source for source, (packages, _, _) in SOURCES.items() if all(package.is_there for package in packages)]
-    if not found:
-        raise SystemExit("no schemas here; run `python tests/bench/schema_sources.py` first")
-    for source in found:
-        _, read, step = SOURCES[source]
-        for name, schema, _ in islice(read(), 0, None, 12 * step if is_quick else step):
-            yield source, name, schema
+    """Give the schemas of the coverage bench, with their source and name."""
+    for source, (packages, read, step) in SOURCES.items():
+        if all(package.is_there for package in packages):
+            for name, schema, _ in islice(read(), 0, None, 12 * step if is_quick else step):
+                yield source, name, schema
+        else:
+            print(f"{source} is not here; `python tests/bench/schema_sources.py` fetches it")
+    cases = chain(suite_cases("draft7"), suite_cases("draft2020-12"), combined_cases(25 if is_quick else 300))
+    for case in islice(cases, 0, None, 12 if is_quick else 1):
+        yield case.source, case.name, case.schema
 
 
 def first_fill(matcher: Matcher, vocab_size: int) -> None:
@@ -86,6 +91,7 @@ class FirstMask:
         self.manager = GrammarManager([self.xgrammar, self.llguidance], CompileSettings(upgrade_after=None))
         self.process = CompileProcess(vocabulary, memory_bytes=4 * 2**30)
         self.stop_ids = vocabulary.stop_token_ids
+        self.backends = {"xgrammar": self.xgrammar, "llguidance": self.llguidance}
 
     def ours(self, spec: GrammarSpec) -> float:
         """Check, compile, make a matcher, fill its first row."""
@@ -124,14 +130,18 @@ class FirstMask:
         self.process.close()
 
 
-def measure_first_mask(vocabulary: Vocabulary, *, is_quick: bool) -> list[dict[str, Any]]:
+def measure_first_mask(vocabulary: Vocabulary, *, is_quick: bool) -> dict[str, list[dict[str, Any]]]:
     bench = FirstMask(vocabulary)
     columns: dict[str, list[float]] = {name: [] for name in FIRST_MASK_ROWS}
     num_refused = dict.fromkeys(columns, 0)
-    used: dict[str, int] = {}
-    slowest: list[tuple[float, str]] = []
-    for number, (source, name, schema) in enumerate(schemas(is_quick=is_quick)):
+    runs: list[ColdRun] = []
+    given = list(schemas(is_quick=is_quick))
+    # What is known from now on costs no pass of the collector; a server has no thousand schemas in memory.
+    gc.collect()
+    gc.freeze()
+    for number, (source, name, schema) in enumerate(given):
         found: dict[str, float | None] = dict.fromkeys(columns)
+        is_real = source in SOURCES
         try:
             started = time.perf_counter()
             spec = GrammarSpec.from_json_schema(schema)
@@ -140,21 +150,36 @@ def measure_first_mask(vocabulary: Vocabulary, *, is_quick: bool) -> list[dict[s
             found |= {"from_json_schema": spec_s, "cold": cold_s, "both": spec_s + cold_s}
             found["warm"] = min(bench.ours(spec) for _ in range(3))
             backend = bench.manager.request(spec).result().backend
-            used[backend] = used.get(backend, 0) + 1
-            slowest.append((spec_s + cold_s, f"{source}/{name}"))
-            if number % RAW_XGRAMMAR_STEP == 0:
+            runs.append(ColdRun(source, name, schema, backend, spec_s + cold_s))
+            if is_real and number % RAW_XGRAMMAR_STEP == 0:
                 found["raw xgrammar"] = bench.raw_xgrammar(spec)
         except EngineError:
             pass  # counted below
-        found["raw llguidance"] = bench.raw_llguidance(schema)
+        if is_real:
+            found["raw llguidance"] = bench.raw_llguidance(schema)
         for key, value in found.items():
             if value is not None:
                 columns[key].append(value)
-            elif key != "raw xgrammar" or number % RAW_XGRAMMAR_STEP == 0:
+            elif not key.startswith("raw") or (is_real and (key == "raw llguidance" or number % RAW_XGRAMMAR_STEP == 0)):
                 num_refused[key] += 1
     bench.close()
-    print(f"backends chosen: {used}; slowest: {', '.join(f'{name} {1e3 * s:.0f} ms' for s, name in sorted(slowest)[:-9:-1])}")
-    return [{"what": FIRST_MASK_ROWS[key], **quantiles(values), "refused": num_refused[key]} for key, values in columns.items()]
+    rows = [{"what": FIRST_MASK_ROWS[key], **quantiles(values), "refused": num_refused[key]} for key, values in columns.items()]
+    return {"first mask": rows, "first mask by source": by_source(runs), "the slowest": slowest(runs, bench.backends)}
+
+
+def by_source(runs: Sequence[ColdRun]) -> list[dict[str, Any]]:
+    """Give the cold times of each source, admission included, and how many took 100 ms and more."""
+    sources: dict[str, list[ColdRun]] = {}
+    for run in runs:
+        sources.setdefault(run.source, []).append(run)
+    rows = []
+    for source, found in (*sources.items(), ("all", list(runs))):
+        backends = Counter(run.backend for run in found)
+        over = sum(run.seconds >= 0.1 for run in found)
+        rows.append(
+            {"source": source, **quantiles([run.seconds for run in found]), "over 100 ms": over, "backends": dict(backends)}
+        )
+    return rows
 
 
 FIRST_MASK_ROWS = {
@@ -168,9 +193,9 @@ FIRST_MASK_ROWS = {
 
 
 def quantiles(values: Sequence[float]) -> dict[str, Any]:
-    """Give median, 99th percentile and maximum in milliseconds."""
+    """Give median, 90th and 99th percentile and maximum in milliseconds."""
     ordered = sorted(values) or [float("nan")]
-    at = {"p50 ms": 0.5, "p99 ms": 0.99, "max ms": 1.0}
+    at = {"p50 ms": 0.5, "p90 ms": 0.9, "p99 ms": 0.99, "max ms": 1.0}
     return {"schemas": len(values)} | {
         name: round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) for name, share in at.items()
     }
@@ -241,11 +266,13 @@ def run(parts: Sequence[str], *, is_quick: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0]}
     for name in parts:
         if name == "admission":
-            figures[name] = measure_admission(is_quick=is_quick)
+            figures["admission"] = measure_admission(is_quick=is_quick)
         else:
             figures["tokenizer"], vocabulary = load_vocabulary()
-            figures[name] = measure_first_mask(vocabulary, is_quick=is_quick)
-        print_table(name.replace("_", " "), figures[name])
+            figures |= measure_first_mask(vocabulary, is_quick=is_quick)
+    for title, rows in figures.items():
+        if isinstance(rows, list):
+            print_table(title, rows)
     # Else the interpreter ends with a list of what was never freed.
     gc.unfreeze()
     return figures

@@ -29,12 +29,16 @@ from engine import EngineError, GrammarSpec
 from engine.grammar import GrammarBackend
 from engine.grammar.backends.llguidance_backend import LLGuidanceBackend
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
+from engine.grammar.compile_cost import CompileCosts
+from engine.grammar.selection import BackendSelector
 from engine.grammar.support import support_report
 from engine.grammar.vocabulary import Vocabulary
 from middleware.validation import NotStrictJsonError, SchemaChecker, parse_strict
 
 STOP = 256
 BYTES = Vocabulary((*(bytes([byte]) for byte in range(256)), b""), 257, (STOP,))
+COMMON_VOCAB_SIZE = 128_000
+"""Backends are chosen as for a vocabulary of this size: on one of bytes everything is cheap."""
 MAX_RAW_XGRAMMAR_BYTES = 20_000
 """Raw xgrammar compiles larger schemas for minutes."""
 Takes = Callable[[str], bool]
@@ -92,22 +96,26 @@ def raw_xgrammar() -> Compile:
 
 
 def ours(name: str) -> Callable[[], Compile]:
-    """Take the whole way of a request: admission, rewriting, compiling; `auto` takes the backend that masks more."""
+    """Take the whole way of a request: admission, choice of the backend where that is `auto`, rewriting, compiling."""
 
     def make() -> Compile:
         backends: dict[str, GrammarBackend] = {
             "xgrammar": XGrammarBackend(BYTES, num_threads=1),
             "llguidance": LLGuidanceBackend(BYTES, num_threads=1),
         }
+        selector = BackendSelector(backends, CompileCosts(COMMON_VOCAB_SIZE), wants_upgrade=False)
 
         def compile_schema(schema: Any) -> tuple[Takes, tuple[str, ...]]:
             spec = GrammarSpec.from_json_schema(schema)
-            report = support_report(spec)
-            chosen = min(("llguidance", "xgrammar"), key=lambda other: len(report.checked(other))) if name == "auto" else name
+            if name == "auto":
+                choice = selector.choose(spec)
+                chosen, checked = choice.backend, choice.unenforced
+            else:
+                chosen, checked = name, support_report(spec).checked(name)
             if chosen == "xgrammar" and len(spec.source) > MAX_RAW_XGRAMMAR_BYTES:
                 raise ValueError("too large for this bench")
             grammar = backends[chosen].compile(spec)
-            return lambda text: grammar.new_matcher((STOP,)).accept_tokens([*text.encode(), STOP]), report.checked(chosen)
+            return lambda text: grammar.new_matcher((STOP,)).accept_tokens([*text.encode(), STOP]), checked
 
         return compile_schema
 

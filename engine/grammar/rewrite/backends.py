@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,17 +24,21 @@ class Rewriting:
         schema: Allows every value that the original allows, and no other unless `checked` names a keyword.
         checked: Pointers of keywords of the original that `schema` does not say, with the reason.
         left_out: Those of them that no backend is told.
+        length: Characters of `schema` as JSON.
     """
 
     schema: JsonSchema
     checked: dict[str, str] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    length: int = 0
 
 
 def rewrite(program: Program, *, backend: str) -> Rewriting:
     """Write a schema in the words of a backend."""
     emitter = _EMITTERS[backend](program)
-    return Rewriting(emitter.emit(), dict(emitter.checked), frozenset(emitter.left_out))
+    schema = emitter.emit()
+    length = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
+    return Rewriting(schema, dict(emitter.checked), frozenset(emitter.left_out), length)
 
 
 def rewrite_schema(schema: Any, *, backend: str) -> JsonSchema:

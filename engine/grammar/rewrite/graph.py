@@ -12,12 +12,14 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from ...errors import InvalidGrammarError, UnsupportedGrammarError
-from .dialect import ID_KEYWORD, LATEST, SCHEMA, SCHEMA_LIST, SCHEMA_MAP, Keyword, draft_of, read_keywords
+from .dialect import ID_KEYWORD, LATEST, SCHEMA, SCHEMA_LIST, SCHEMA_MAP, draft_of, read_keywords
 from .metaschemas import metaschemas
 
 # Words of our own, which nobody can write in a schema: names that begin with NUL are dropped when one is read.
 CHECK = "\0check"
 """This subschema says less than the keyword at the pointer, which is its value."""
+_OBJECT = (dict, Mapping)
+# The plain type first: to ask an abstract one takes ten times as long.
 EXCLUDED = "\0excluded"
 """Values that are not allowed."""
 FRACTION = "\0fraction"
@@ -86,60 +88,56 @@ class SchemaGraph:
     @property
     def nodes(self) -> Iterator[Node]:
         """All nodes, by their place in the schema."""
-        return iter(self._nodes.values())
+        return (self._nodes[pointer] for pointer in self._scopes)
 
     def _build(self, pointer: str, scope: _Scope) -> Node:
-        stack = [(pointer, scope)]
+        root = self._node(pointer)
+        stack = [(root, scope)]
         while stack:
-            place, where = stack.pop()
-            if place not in self._nodes:
-                stack.extend(reversed(list(self._read(place, where))))
-        # Children exist by now, whatever the order was.
-        for node in list(self._nodes.values()):
-            for name, value in node.keywords.items():
-                node.keywords[name] = self._connect(value)
-        return self._nodes[pointer]
+            node, where = stack.pop()
+            if node.pointer not in self._scopes:
+                stack.extend(reversed(self._read(node, where)))
+        return root
 
-    def _connect(self, value: Any) -> Any:
-        if isinstance(value, _Child):
-            return self._nodes[value.pointer]
-        if isinstance(value, list) and value and isinstance(value[0], _Child):
-            return [self._nodes[child.pointer] for child in value]
-        if isinstance(value, dict) and value and isinstance(next(iter(value.values())), _Child):
-            return {name: self._nodes[child.pointer] for name, child in value.items()}
-        return value
+    def _node(self, pointer: str) -> Node:
+        """Give the node of a place, empty where it was not read yet."""
+        node = self._nodes.get(pointer)
+        if node is None:
+            node = self._nodes[pointer] = Node(pointer)
+        return node
 
-    def _read(self, pointer: str, scope: _Scope) -> Iterator[tuple[str, _Scope]]:
-        """Make the node of one place; give the places of its children."""
-        raw = scope.raw
-        node = self._nodes[pointer] = Node(pointer)
-        if not isinstance(raw, Mapping):
+    def _read(self, node: Node, scope: _Scope) -> list[tuple[Node, _Scope]]:
+        """Fill the node of one place; give its children."""
+        raw, pointer = scope.raw, node.pointer
+        children: list[tuple[Node, _Scope]] = []
+        if not isinstance(raw, _OBJECT):
             node.always = raw if isinstance(raw, bool) else True
             self._scopes[pointer] = scope
-            return
-        scope = self._enter(pointer, scope)
-        self._scopes[pointer] = scope
-        for keyword in read_keywords(raw, scope.draft):
-            if keyword.name.startswith("\0"):
+            return children
+        scope = self._scopes[pointer] = self._enter(pointer, scope)
+        for name, value, path in read_keywords(raw, scope.draft):
+            if name.startswith("\0"):
                 continue
-            place = pointer + "".join(f"/{escape_pointer(step)}" for step in keyword.path)
-            node.pointers[keyword.name] = place
-            node.keywords[keyword.name] = keyword.value
-            if keyword.name in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(keyword.value, str):
-                self._links.append((node, keyword.name, scope.base))
-            yield from self._children(node, keyword, place, scope)
+            place = pointer + "".join(f"/{escape_pointer(step)}" for step in path)
+            node.pointers[name] = place
+            node.keywords[name] = self._value(name, value, place, scope, children)
+            if name in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(value, str):
+                self._links.append((node, name, scope.base))
+        return children
 
-    def _children(self, node: Node, keyword: Keyword, place: str, scope: _Scope) -> Iterator[tuple[str, _Scope]]:
-        name, value = keyword.name, keyword.value
-        if name in SCHEMA_MAP and isinstance(value, Mapping):
-            node.keywords[name] = {key: _Child(f"{place}/{escape_pointer(key)}") for key in value}
-            yield from ((f"{place}/{escape_pointer(key)}", _Scope(raw, scope.draft, scope.base)) for key, raw in value.items())
-        elif name in SCHEMA_LIST and isinstance(value, list):
-            node.keywords[name] = [_Child(f"{place}/{index}") for index in range(len(value))]
-            yield from ((f"{place}/{index}", _Scope(raw, scope.draft, scope.base)) for index, raw in enumerate(value))
-        elif name in SCHEMA:
-            node.keywords[name] = _Child(place)
-            yield place, _Scope(value, scope.draft, scope.base)
+    def _value(self, name: str, value: Any, place: str, scope: _Scope, children: list[tuple[Node, _Scope]]) -> Any:
+        """Give the value of a keyword with nodes for the schemas in it, which are noted as children."""
+
+        def child(raw: Any, pointer: str) -> Node:
+            node = self._node(pointer)
+            children.append((node, _Scope(raw, scope.draft, scope.base)))
+            return node
+
+        if name in SCHEMA_MAP and isinstance(value, _OBJECT):
+            return {key: child(raw, f"{place}/{escape_pointer(key)}") for key, raw in value.items()}
+        if name in SCHEMA_LIST and isinstance(value, list):
+            return [child(raw, f"{place}/{index}") for index, raw in enumerate(value)]
+        return child(value, place) if name in SCHEMA else value
 
     def _enter(self, pointer: str, scope: _Scope) -> _Scope:
         """Take in the identifiers of a schema object."""
@@ -214,11 +212,6 @@ class SchemaGraph:
                 raise InvalidGrammarError(f"the reference {reference!r} points to what is no schema", pointer=pointer)
             self._build(place, _Scope(raw, scope.draft, scope.base))
         return self._nodes[place]
-
-
-@dataclass(frozen=True, slots=True)
-class _Child:
-    pointer: str
 
 
 def _join(base: str, reference: str) -> str:
