@@ -7,6 +7,7 @@ by asynchronous iteration, not both.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import itertools
 import logging
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 from reasoning_parsers import OnUnknown, ReasoningFamily
 
 from .config import EngineConfig
-from .errors import EngineClosedError, EngineError
+from .errors import EngineClosedError, EngineError, InvalidRequestError
 from .grammar import GrammarSpec
 from .llm_engine import POLL_S, LLMEngine
 from .metrics import EngineTotals, Observer
@@ -39,7 +40,8 @@ DRAIN_POLL_S = 0.01
 class RequestStream:
     """Outputs of one request, in order; the last has `finished` set.
 
-    Leaving the stream early (`close`, `cancel`, the end of a `with`) ends the request in the engine.
+    Leaving the stream early (`close`, `cancel`, the end of a `with`) ends the request in the engine. It has one reader: a second
+    one gets `InvalidRequestError` while the first still reads, and nothing afterwards.
     """
 
     def __init__(self, request_id: str, abort: Callable[[str], None]) -> None:
@@ -51,6 +53,7 @@ class RequestStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event: asyncio.Event | None = None
         self._is_over = False
+        self._is_read = False
 
     def put(self, output: RequestOutput) -> None:
         """Add an output; called by the engine's thread. Outputs that nobody has read yet are merged, so nothing piles up."""
@@ -76,7 +79,16 @@ class RequestStream:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
+    def _claim(self) -> None:
+        with self._lock:
+            if self._is_read and not self._is_over:
+                raise InvalidRequestError(
+                    "another reader has this stream already", param="stream", hint="a request has one reader"
+                )
+            self._is_read = True
+
     def __iter__(self) -> Iterator[RequestOutput]:
+        self._claim()
         try:
             while not self._is_over:
                 with self._arrived:
@@ -88,6 +100,7 @@ class RequestStream:
             self.cancel()
 
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
+        self._claim()
         arrived = asyncio.Event()
         with self._arrived:
             self._loop, self._event = asyncio.get_running_loop(), arrived
@@ -145,6 +158,8 @@ class AsyncLLMEngine:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="thinkgate-engine", daemon=True)
         self._thread.start()
+        # A thread that is still inside torch when the interpreter goes aborts the process.
+        atexit.register(self.close)
 
     @property
     def tokenizer(self) -> Any:
@@ -258,6 +273,7 @@ class AsyncLLMEngine:
             self._commands.put(lambda: None)
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
+            atexit.unregister(self.close)
 
     def __enter__(self) -> AsyncLLMEngine:
         return self
@@ -267,6 +283,8 @@ class AsyncLLMEngine:
 
     def _call(self, function: Callable[[], T]) -> T:
         """Run `function` on the engine's thread and give what it gives."""
+        if threading.current_thread() is self._thread:
+            return function()  # an observer's: the thread that would do it is the one that waits
         if self._is_closing or not self._thread.is_alive():
             raise EngineClosedError(f"the engine is not running: {self.why_not_alive() or 'it is closing'}")
         future: Future[T] = Future()
@@ -331,7 +349,8 @@ class AsyncLLMEngine:
 
     def _shut_down(self) -> None:
         try:
-            self._deliver(self._engine.fail_all(EngineClosedError("the engine was closed while this request ran")))
+            reason = "was closed" if self._failure is None else f"ended with {self._failure!r}"
+            self._deliver(self._engine.fail_all(EngineClosedError(f"the engine {reason} while this request ran")))
             self._engine.close()
         except Exception:  # what ended the thread may be broken here too; readers must not wait for ever
             logger.exception("the engine could not be closed in order")

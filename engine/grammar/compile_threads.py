@@ -1,7 +1,8 @@
-"""Daemon threads for compiles: they start when needed, a stuck one is replaced, and none keeps the interpreter from ending."""
+"""Daemon threads for compiles: they start when needed, a stuck one is replaced, and none keeps the interpreter up for long."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,8 @@ logger = logging.getLogger(__name__)
 MAX_STUCK = 4
 """Threads that may be given up as stuck before work waits behind them."""
 JOIN_S = 2.0
+JOIN_AT_EXIT_S = 20.0
+"""A thread that comes out of a library's code when the interpreter is gone aborts the process, so its end waits that long."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +45,7 @@ class CompileThreads:
         self._num_idle = 0
         self._num_stuck = 0
         self._is_closed = False
+        atexit.register(self._close_at_exit)
 
     def submit(self, run: Callable[[], None]) -> ThreadJob:
         """Queue a call, which must not raise."""
@@ -75,14 +79,23 @@ class CompileThreads:
 
     def close(self) -> None:
         """Forget what waits, and wait a moment for what runs."""
+        if self._close(JOIN_S):
+            atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        self._close(JOIN_AT_EXIT_S)
+
+    def _close(self, wait_s: float) -> bool:
+        """Whether all threads have ended within that time."""
         with self._changed:
             self._is_closed = True
             self._queue.clear()
             self._changed.notify_all()
             threads = list(self._threads)
-        deadline = monotonic() + JOIN_S
+        deadline = monotonic() + wait_s
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
     def _start_thread_if_needed(self) -> None:
         if len(self._queue) > self._num_idle and len(self._threads) - self._num_stuck < self._num_threads:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from engine import (
     SamplingParams,
 )
 from engine.grammar.choice import BackendChoice
+from engine.metrics import EngineTotals, RequestStats, StepStats
 from engine.sequence import Sequence
 
 SPEC = GrammarSpec.from_json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
@@ -229,3 +232,69 @@ def test_priority_reaches_the_scheduler(engine: AsyncLLMEngine, monkeypatch: pyt
     monkeypatch.setattr(engine._engine._scheduler, "add", add)
     list(engine.submit([1, 2], SamplingParams(max_tokens=2), priority=3))
     assert seen == [3]
+
+
+_LEFT_OPEN = """
+import sys
+from engine import AsyncLLMEngine, EngineConfig, GrammarSpec, SamplingParams
+
+engine = AsyncLLMEngine(EngineConfig(model=sys.argv[1]))
+streams = [engine.submit([5, 6], SamplingParams(max_tokens=400, ignore_eos=True)) for _ in range(4)]
+slow = {f"p{i}": {"type": "string", "pattern": f"^(a|b|c{i}){{1,400}}(x|y){{1,400}}$"} for i in range(30)}
+spec = GrammarSpec.from_json_schema({"type": "object", "properties": slow}, backend="xgrammar")
+streams.append(engine.submit([5], grammar=spec))
+next(iter(streams[0]))
+"""
+
+
+def test_process_ends_in_order_with_an_engine_left_open(tiny_model: Path) -> None:
+    # A daemon thread that comes back from native code after the interpreter has gone would abort the process.
+    command = [sys.executable, "-c", _LEFT_OPEN, str(tiny_model)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_second_reader_of_a_stream_is_refused(engine: AsyncLLMEngine) -> None:
+    stream = engine.submit([1, 2], LONG)
+    first = iter(stream)
+    next(first)
+    with pytest.raises(InvalidRequestError, match="another reader"):
+        next(iter(stream))
+    assert list(first)[-1].finished
+    assert list(stream) == []
+
+
+async def test_second_asynchronous_reader_is_refused(engine: AsyncLLMEngine) -> None:
+    stream = engine.submit([1, 2], LONG)
+    first = aiter(stream)
+    await anext(first)
+    with pytest.raises(InvalidRequestError, match="another reader"):
+        await anext(aiter(stream))
+    assert [output async for output in first][-1].finished
+
+
+def test_observer_may_ask_the_engine(tiny_model: Path) -> None:
+    asked: list[EngineTotals] = []
+    engines: list[AsyncLLMEngine] = []
+
+    def observe(stats: StepStats | RequestStats) -> None:
+        asked.extend(engine.totals() for engine in engines)
+
+    with AsyncLLMEngine(EngineConfig(model=str(tiny_model)), observer=observe) as engine:
+        engines.append(engine)
+        list(engine.submit([1, 2], SamplingParams(max_tokens=3)))
+    assert asked[-1].num_steps >= 2
+
+
+def test_death_of_the_thread_is_told_to_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = AsyncLLMEngine(EngineConfig(model=str(tiny_model)))
+
+    def die() -> None:
+        raise SystemExit("killed")
+
+    stream = engine.submit([1, 2], LONG)
+    monkeypatch.setattr(engine._engine, "step", die)
+    error = list(stream)[-1].error
+    assert isinstance(error, EngineClosedError)
+    assert "SystemExit('killed')" in str(error)
+    engine.close()
