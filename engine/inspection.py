@@ -21,6 +21,7 @@ from reasoning_parsers import (
 
 from .chat import ChatFormat
 from .errors import EngineError, ModelLoadError
+from .hub import check_reachable
 from .model_loader import resolve_model
 
 QUESTION = "What is 6 times 7?"
@@ -137,6 +138,7 @@ def _find_source(name: str) -> str:
 
 
 def _load(source: str) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
+    check_reachable(source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # transformers raises OSError, ValueError, ImportError and hub errors alike

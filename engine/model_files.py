@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as hf_logging
 
 from .errors import ModelLoadError
+from .hub import check_reachable
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ def read_model(source: str, *, dtype: str, device: torch.device) -> ModelFiles:
         ModelLoadError: Something is missing, broken, or does not fit together.
     """
     name, options = _split_gguf(source)
+    check_reachable(name)
     wanted: Any = "auto" if dtype == "auto" else getattr(torch, dtype)
     config = _read(source, "the config", lambda: AutoConfig.from_pretrained(name, **options))
     tokenizer = _read(source, "the tokenizer", lambda: AutoTokenizer.from_pretrained(name, **options))

@@ -64,7 +64,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     from .commands import generate
 
     prompt = generate.read_prompt(arguments.prompt)
-    output_type = generate.load_output_type(arguments.schema) if arguments.schema else None
+    output_type = generate.find_output_type(arguments.schema, arguments.regex, arguments.choice)
     names = ("max_tokens", "max_reasoning_tokens", "temperature", "seed", "thinking")
     options = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     with _client(arguments) as client:

@@ -41,6 +41,7 @@ examples:
   thinkgate generate --schema order.json "Two chairs at 15 euros each."
   thinkgate generate --schema engine.pocket.orders:Order "4 pens at 2 pounds"
   thinkgate generate --schema shop:Order --json < order.txt | jq .output.total
+  thinkgate generate --choice yes --choice no "Is shipping free?"
   thinkgate generate --model hosted_vllm/qwen3 \\
       --base-url http://localhost:8001/v1 --schema order.json < order.txt
 """

@@ -7,6 +7,7 @@ never sorted. The shape that a provider wants is made in `wire_schema.py`.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,6 +134,8 @@ def _adapter(output_type: Any) -> pydantic.TypeAdapter[Any]:
     if isinstance(output_type, pydantic.TypeAdapter):
         return output_type
     try:
+        if inspect.isroutine(output_type):
+            raise TypeError("it is a function, which pydantic would call with the answer")
         return pydantic.TypeAdapter(output_type)
     except (pydantic.errors.PydanticUserError, NameError, TypeError, SyntaxError, RecursionError) as error:
         raise InvalidSchemaError(

@@ -8,6 +8,7 @@ two together.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
@@ -126,3 +127,17 @@ def _respell_piece(piece: str) -> str:
     if not piece.startswith("[") or len(piece) == 1:
         return _PYTHON_ANCHORS.get(piece, piece)
     return "".join(found[0][:-1] + r"\-" if found[1] or found[2] else found[0] for found in _MEMBER.finditer(piece))
+
+
+JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+
+
+def type_hint(error: jsonschema_rs.ValidationError) -> str | None:
+    """Give the types where a schema's `type` is none of them; the metaschema says only that no alternative fits."""
+    if list(error.schema_path)[-2:] != ["type", "anyOf"]:
+        return None
+    words = error.instance if isinstance(error.instance, list) else [error.instance]
+    wrong = next((word for word in words if isinstance(word, str) and word not in JSON_TYPES), "")
+    near = difflib.get_close_matches(wrong, JSON_TYPES, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}types are {', '.join(JSON_TYPES[:-1])} and {JSON_TYPES[-1]}"

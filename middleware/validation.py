@@ -17,7 +17,7 @@ import jsonschema_rs
 
 from .attempt import Problem
 from .errors import InvalidSchemaError, UnsupportedSchemaError
-from .schema_reading import compile_schema
+from .schema_reading import compile_schema, type_hint
 
 MAX_PROBLEMS = 10
 _MAX_DIGITS = 4000
@@ -115,7 +115,7 @@ def _schema_error(error: jsonschema_rs.ValidationError) -> InvalidSchemaError | 
     if "retriev" in error.message:
         return UnsupportedSchemaError(error.message, hint="put the definition under $defs")
     pointer = to_pointer(error.instance_path)
-    return InvalidSchemaError(f"not a JSON schema, at {pointer}: {error.message}", pointer=pointer)
+    return InvalidSchemaError(f"not a JSON schema, at {pointer}: {error.message}", pointer=pointer, hint=type_hint(error))
 
 
 def to_pointer(path: list[str | int] | tuple[str | int, ...]) -> str:

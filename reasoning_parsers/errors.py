@@ -31,6 +31,9 @@ class ReasoningParserError(Exception):
         self.hint = hint
 
 
+_NUM_SHOWN = 8
+
+
 class UnknownFamilyError(ReasoningParserError, LookupError):
     """No family has this name.
 
@@ -40,7 +43,8 @@ class UnknownFamilyError(ReasoningParserError, LookupError):
     """
 
     def __init__(self, name: str, near: tuple[str, ...], known: tuple[str, ...]) -> None:
-        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
+        shown = ", ".join(known[:_NUM_SHOWN]) + (f" and {len(known) - _NUM_SHOWN} more" if len(known) > _NUM_SHOWN else "")
+        hint = f"did you mean {', '.join(near)}?" if near else f"known: {shown}"
         super().__init__(f"no reasoning family is called {name!r}", hint=hint)
         self.name = name
         self.near = near

@@ -5,6 +5,7 @@ What a backend enforces is told by `support.py`, from the schema that `rewrite/`
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -112,6 +113,10 @@ _UNREAD = re.compile(r"/(?:\$defs|definitions)/[^/]*$")
 """A definition under a word that its draft does not know may be anything while nothing refers to it."""
 
 
+def _not_valid(error: jsonschema_rs.ValidationError) -> InvalidGrammarError:
+    return InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error), hint=_type_hint(error))
+
+
 def check_meaning(schema: Any) -> None:
     """Refuse what the draft of a schema does not allow, and references that lead nowhere or elsewhere.
 
@@ -122,7 +127,7 @@ def check_meaning(schema: Any) -> None:
     try:
         jsonschema_rs.meta.validate(schema, registry=metaschema_registry())
     except jsonschema_rs.ValidationError as error:
-        raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
+        raise _not_valid(error) from error
     except Exception as error:  # jsonschema-rs raises its own and plain ValueError alike for unusable schemas
         raise InvalidGrammarError(f"not a usable JSON schema: {error}", pointer="#") from error
     try:
@@ -130,7 +135,7 @@ def check_meaning(schema: Any) -> None:
     except Exception as error:  # as above
         SchemaGraph(schema)  # where a reference leads nowhere, this names its place
         if isinstance(error, jsonschema_rs.ValidationError):
-            raise InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error)) from error
+            raise _not_valid(error) from error
         raise InvalidGrammarError(f"not a usable JSON schema: {error}", pointer="#") from error
 
 
@@ -318,3 +323,17 @@ _MISREAD_PATTERN = re.compile(
     r"""(?<!\\)(?:\\\\)*(?:["\0-\x1f]|\\["\\nrtfv0]|\\c[A-Za-z]|\\(?:x|u00)(?:22|5[cC]|[01][0-9A-Fa-f]))""", re.DOTALL
 )
 """Patterns that name a character which JSON escapes: it would stand in the string as it is (but not in a negated class)."""
+
+
+_JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+
+
+def _type_hint(error: jsonschema_rs.ValidationError) -> str | None:
+    """Give the types where a schema's `type` is none of them; the metaschema says only that no alternative fits."""
+    if list(error.schema_path)[-2:] != ["type", "anyOf"]:
+        return None
+    words = error.instance if isinstance(error.instance, list) else [error.instance]
+    wrong = next((word for word in words if isinstance(word, str) and word not in _JSON_TYPES), "")
+    near = difflib.get_close_matches(wrong, _JSON_TYPES, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}types are {', '.join(_JSON_TYPES[:-1])} and {_JSON_TYPES[-1]}"

@@ -12,7 +12,21 @@ from typing import Any
 from ..client import Client
 from ..errors import GenerationError, InvalidRequestError, InvalidSchemaError
 from ..result import Result
+from ..text_types import Choice, Regex, TextType
 from .plain import as_json
+
+
+def find_output_type(schema: str | None, regex: str | None, choices: list[str] | None) -> Any:
+    """Give the output type that the options name; None for free text. At most one of them is given.
+
+    Raises:
+        InvalidRequestError: As `load_output_type`.
+    """
+    if regex is not None:
+        return Regex(regex)
+    if choices is not None:
+        return Choice(tuple(choices))
+    return load_output_type(schema) if schema is not None else None
 
 
 def load_output_type(spec: str) -> Any:
@@ -98,7 +112,8 @@ def run(client: Client, prompt: str, *, output_type: Any, stream: bool, as_json_
                 pass
         result: Result[Any] = events.result
     output = result.output
-    print(output if isinstance(output, str) and output_type is None else as_json(output, indent=2), flush=True)
+    is_text = isinstance(output, str) and (output_type is None or isinstance(output_type, TextType))
+    print(output if is_text else as_json(output, indent=2), flush=True)
     return 0
 
 

@@ -9,7 +9,9 @@ Format: https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -241,10 +243,20 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
         if value is None or name in _Body.model_fields or name in HARMLESS_FIELDS:
             continue
         if name not in NEUTRAL_VALUES:
-            raise ApiError(400, f"unknown request field {name[:100]!r}", param=name[:100], code="unknown_parameter")
+            raise ApiError(
+                400, f"unknown request field {name[:100]!r}{_guess(name, _FIELDS)}", param=name[:100], code="unknown_parameter"
+            )
         if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in NEUTRAL_VALUES[name]):
             message = f"{name} is not supported with the value {json.dumps(value)[:60]}"
             raise ApiError(400, message, param=name, code="unsupported_parameter")
+
+
+_FIELDS = frozenset({*_Body.model_fields, *HARMLESS_FIELDS, *NEUTRAL_VALUES})
+
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _raise_worst_problem(error: ValidationError) -> NoReturn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
+import inspect
 import json
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
@@ -170,10 +172,13 @@ def _import_engine() -> Any:
 
 
 def _config(module: Any, model: str, options: Mapping[str, Any]) -> Any:
-    try:
-        return module.EngineConfig(model=model, **options)
-    except TypeError as error:
-        raise InvalidRequestError(f"engine_options: {error}", param="engine_options") from error
+    known = [name for name in inspect.signature(module.EngineConfig).parameters if name != "model"]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise InvalidRequestError(f"engine_options: there is no option {name!r}", param="engine_options", hint=hint)
+    return module.EngineConfig(model=model, **options)
 
 
 def _grammar(request: ChatRequest) -> Any:

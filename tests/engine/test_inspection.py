@@ -138,6 +138,7 @@ def test_hub_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(source: str) -> Any:
         raise OSError("no connection\nand more")
 
+    monkeypatch.setattr("engine.inspection.check_reachable", lambda source: None)
     monkeypatch.setattr("engine.inspection.AutoTokenizer.from_pretrained", refuse)
     with pytest.raises(ModelLoadError, match=r"no connection$") as caught:
         inspect_tokenizer("Qwen/Qwen3-0.6B")

@@ -405,8 +405,9 @@ def test_logprobs_of_thinking_are_left_out(engine: type[Engine]) -> None:
 
 
 def test_unknown_engine_option_is_refused(engine: type[Engine]) -> None:
-    with pytest.raises(InvalidRequestError, match="num_seqs"), Client("local/tiny", engine_options={"num_seqs": 1}) as client:
+    with Client("local/tiny", engine_options={"num_seqs": 1}) as client, pytest.raises(InvalidRequestError) as caught:
         client.load()
+    assert (caught.value.param, caught.value.hint) == ("engine_options", "did you mean 'max_num_seqs'?")
 
 
 def test_foreign_engine_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

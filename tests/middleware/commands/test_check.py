@@ -60,7 +60,9 @@ def test_caret_stands_under_the_column(
 
 def test_pointer_stands_below_the_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", '{"properties": {"a": {"type": "strnig"}}}']) == 1
-    assert "at:      #/properties/a/type" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "at:      #/properties/a/type" in out
+    assert "types are array," in out
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from middleware import AsyncClient, Client, UnknownModelError, cli
+from middleware import AsyncClient, Choice, Client, Regex, UnknownModelError, cli
 from middleware.commands import generate, serve
 from middleware.commands.demo_orders import load_demo_orders
 from middleware.commands.plain import as_json
@@ -146,6 +146,29 @@ def test_generate_reads_standard_input_and_a_schema_file(
     assert json.loads(capsys.readouterr().out) == {"a": 1}
     assert upstream.requests[0].messages[0]["content"] == "from a pipe"
     assert upstream.requests[0].schema == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--regex", "[a-z]+"], Regex("[a-z]+")),
+        (["--choice", "yes", "--choice", "no"], Choice(("yes", "no"))),
+    ],
+    ids=["regex", "choice"],
+)
+def test_generate_binds_a_text_and_prints_it_bare(
+    play: Any, options: list[str], wanted: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream = play(reply("t", "yes"))
+    assert cli.main(["generate", *options, "hi"]) == 0
+    assert capsys.readouterr().out == "yes\n"
+    assert upstream.requests[0].text_type == wanted
+
+
+def test_generate_binds_an_answer_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "--regex", "a", "--schema", "{}", "hi"])
+    assert "not allowed with" in capsys.readouterr().err
 
 
 def test_generate_takes_a_schema_as_text() -> None:

@@ -181,6 +181,20 @@ def test_read_call_refuses_and_names_the_field(fields: dict[str, Any], param: st
 
 
 @pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"temperatur": 1}, "unknown request field 'temperatur' (did you mean 'temperature'?)"),
+        ({"maxtokens": 1}, "unknown request field 'maxtokens' (did you mean 'max_tokens'?)"),
+        ({"zzz": 1}, "unknown request field 'zzz'"),
+    ],
+    ids=["near", "nearer", "unlike-any"],
+)
+def test_read_call_guesses_what_a_misspelt_field_was(body: dict[str, Any], message: str) -> None:
+    error = _refusal(json.dumps({"model": "m", "messages": MESSAGES, **body}).encode())
+    assert error.body()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
     "data",
     [
         pytest.param(b"", id="empty"),
