@@ -85,9 +85,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     generate.add_argument("prompt", nargs="?", help="the prompt; `-` or nothing reads standard input")
     kinds = generate.add_mutually_exclusive_group()
-    kinds.add_argument(
-        "--schema", metavar="WHAT", help="a JSON schema or its file, or module:Class of a pydantic model or type"
-    )
+    kinds.add_argument("--schema", metavar="WHAT", help="a JSON schema or its file, or module:Class of a pydantic model or type")
     kinds.add_argument("--regex", metavar="PATTERN", help="the answer is a text that this regular expression matches as a whole")
     kinds.add_argument("--choice", metavar="TEXT", action="append", help="the answer is this text; repeat it for each other one")
     _add_model(generate)
