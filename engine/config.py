@@ -74,9 +74,9 @@ class EngineConfig:
         grammar_disk_cache: Folder for compiled grammars that took long; `auto` is `$XDG_CACHE_HOME/thinkgate/grammars` (or
             `~/.cache/thinkgate/grammars`), None keeps nothing on disk. Nobody else may be able to write to it.
         grammar_disk_cache_bytes: Cap of that folder.
-        grammar_upgrade_after: From this request with the same constraint on, the backend that is expected to have faster masks is
-            made ready in the background for later ones; None stays with the one that was chosen first. Its masks are not always
-            faster: xgrammar took 5 ms a row for strings with a length bound, llguidance less than 0.1.
+        grammar_upgrade_after: From this request with the same constraint on, a backend that may have faster masks is compiled in
+            the background and compared with the one in use; later requests get the faster one. Backends differ in small things
+            (digits of a number, white space), so with None, or a fixed backend, a seed gives the same answer each time.
         num_threads: Threads of torch's CPU kernels, set while a step runs and put back after it; None leaves torch's choice.
         max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
             verified in the same pass; they never change what comes out. 0 guesses none.
@@ -104,7 +104,7 @@ class EngineConfig:
     grammar_queue: int = 128
     grammar_disk_cache: str | Path | None = None
     grammar_disk_cache_bytes: int = 2 * 2**30
-    grammar_upgrade_after: int | None = None
+    grammar_upgrade_after: int | None = 2
     num_threads: int | None = None
     max_draft_tokens: int = 12
     adapt_drafts: bool = True

@@ -15,6 +15,8 @@ from .spec import GrammarSpec
 AUTO = "auto"
 QUICK_COMPILE_S = 0.02
 """A compile that is over before anybody notices: then the cost of the masks decides."""
+CLEARLY_FASTER = 0.85
+"""Masks that cost so much of others are worth a change."""
 
 
 class EnforcementReport(Protocol):
@@ -53,13 +55,11 @@ class BackendChoice:
         backend: Its name.
         reason: In words, for people.
         unenforced: Pointers of what its masks do not enforce.
-        upgrade: A backend that enforces as much and fills rows faster, once its longer compile is done; None if there is none.
     """
 
     backend: str
     reason: str
     unenforced: tuple[str, ...]
-    upgrade: str | None = None
 
 
 def choose_backend(
@@ -68,7 +68,6 @@ def choose_backend(
     costs: BackendCosts,
     *,
     backends: Sequence[str] = ("xgrammar", "llguidance"),
-    wants_upgrade: bool = True,
 ) -> BackendChoice:
     """Choose the backend of one request.
 
@@ -77,7 +76,6 @@ def choose_backend(
         report: What each backend enforces; asked for as few backends as possible.
         costs: What each backend costs.
         backends: Names of those that there are, in order of preference.
-        wants_upgrade: Whether to look for a backend with faster masks that takes longer to compile.
 
     Raises:
         UnsupportedGrammarError: No backend, or not the one asked for, takes the constraint.
@@ -88,18 +86,28 @@ def choose_backend(
     if not able:
         raise _refusal("no grammar backend takes this constraint", report.refused(backends[0]))
     name, reason = _cheapest(spec, able, costs)
-    upgrade = None
-    if wants_upgrade or report.may_do_worse(name):  # else nobody asks for a faster one
+    if report.may_do_worse(name):  # else no other can enforce more
         unenforced = {name: report.checked(name) for name in able}
         least = min(map(len, unenforced.values()))
         best = [name for name in able if len(unenforced[name]) == least]
         if len(best) == 1:
             return BackendChoice(best[0], _only(able, backends) or "its masks enforce more", unenforced[best[0]])
         name, reason = _cheapest(spec, best, costs)
-        fastest = min(best, key=lambda name: costs.mask_s(name, spec))
-        if wants_upgrade and fastest != name and set(unenforced[fastest]) == set(unenforced[name]):
-            upgrade = fastest
-    return BackendChoice(name, _only(able, backends) or reason, report.checked(name), upgrade)
+    return BackendChoice(name, _only(able, backends) or reason, report.checked(name))
+
+
+def faster_backend(spec: GrammarSpec, chosen: str, costs: BackendCosts, *, backends: Sequence[str]) -> str | None:
+    """Give the backend whose masks seem clearly faster than those of the chosen one, or None; ask `enforces_as_much` then."""
+    if spec.backend != AUTO:
+        return None
+    enough_s = CLEARLY_FASTER * costs.mask_s(chosen, spec)
+    names = [name for name in backends if name != chosen and costs.mask_s(name, spec) <= enough_s]
+    return min(names, key=lambda name: costs.mask_s(name, spec), default=None)
+
+
+def enforces_as_much(report: EnforcementReport, name: str, unenforced: Sequence[str]) -> bool:
+    """Whether a backend takes the constraint and leaves no more out than `unenforced`."""
+    return not report.refused(name) and set(report.checked(name)) <= set(unenforced)
 
 
 def _fixed(spec: GrammarSpec, report: EnforcementReport, backends: Sequence[str]) -> BackendChoice:

@@ -1,4 +1,4 @@
-"""What a compile will cost, as far as the text of a constraint tells. Pure reading, no vocabulary."""
+"""What a compile and a row of the mask will cost: as far as the text of a constraint tells, and as was measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_LEARNED = 4096
 
 
 class CompileCosts:
-    """What compiles cost on one vocabulary: learned from those that were done, predicted for others; for several threads.
+    """What compiles and rows cost on one vocabulary: learned where they were done, predicted elsewhere; for several threads.
 
     A prediction is a guess that orders backends. What may run where it cannot be stopped is decided by the functions below.
     """
@@ -47,14 +47,18 @@ class CompileCosts:
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._learned: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._learned_masks: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._lock = Lock()
 
     def learn(self, backend: str, spec: GrammarSpec, seconds: float) -> None:
         """Note how long a compile took; infinity if it did not end."""
         with self._lock:
-            self._learned[backend, hash(spec)] = seconds
-            while len(self._learned) > MAX_LEARNED:
-                self._learned.popitem(last=False)
+            _keep(self._learned, (backend, hash(spec)), seconds)
+
+    def learn_mask(self, backend: str, spec: GrammarSpec, row_s: float) -> None:
+        """Note what a row took on average."""
+        with self._lock:
+            _keep(self._learned_masks, (backend, hash(spec)), row_s)
 
     def compile_s(self, backend: str, spec: GrammarSpec) -> float:
         """Give the seconds that a compile takes."""
@@ -71,9 +75,19 @@ class CompileCosts:
 
     def mask_s(self, backend: str, spec: GrammarSpec) -> float:
         """Give the seconds that one row takes on average."""
+        with self._lock:
+            learned = self._learned_masks.get((backend, hash(spec)))
+        if learned is not None:
+            return learned
         if backend == "xgrammar" and _read_schema(spec).has_lengths:
             return _XGRAMMAR_LENGTH_S * self._vocab_size
         return _MASK_S.get(backend, _UNKNOWN_MASK_S)
+
+
+def _keep(learned: OrderedDict[tuple[str, int], float], key: tuple[str, int], seconds: float) -> None:
+    learned[key] = seconds
+    while len(learned) > MAX_LEARNED:
+        learned.popitem(last=False)
 
 
 def is_quick_for_llguidance(spec: GrammarSpec) -> bool:

@@ -91,16 +91,33 @@ class CompileRoutes:
         *,
         timeout_s: float,
         is_background: bool = False,
+        check: Callable[[], None] | None = None,
     ) -> RunningCompile:
-        """Queue a compile; `done` is called once, from another thread, unless the compile is stopped before it runs."""
+        """Queue a compile; `done` is called once, from another thread, unless the compile is stopped before it runs.
+
+        Args:
+            spec: What to compile.
+            backend: By what.
+            done: Takes what it brought, or the error.
+            timeout_s: After so long it is stopped, if it runs in the process.
+            is_background: Whether nobody waits for it.
+            check: Is called first in that thread; what it raises is the error.
+        """
         if not self.needs_process(spec, backend):
-            job = self._quick.submit(lambda: done(_try(lambda: self._checked(self._compile(spec, backend), backend))))
-            return RunningCompile(self._quick, job, None)
+
+            def here() -> Compiled:
+                if check is not None:
+                    check()
+                return self._checked(self._compile(spec, backend), backend)
+
+            return RunningCompile(self._quick, self._quick.submit(lambda: done(_try(here))), None)
         assert self._process is not None
         ticket = self._process.new_ticket()
         killable = self._killable[backend]
 
         def work() -> Compiled:
+            if check is not None:
+                check()
             compiled = Compiled(*killable.compile(spec, ticket, timeout_s=timeout_s, is_background=is_background))
             return self._checked(compiled, backend)
 

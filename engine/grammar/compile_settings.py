@@ -19,8 +19,8 @@ class CompileSettings:
         cache_bytes: Cap of the remembered grammars in memory, keys counted.
         disk_cache: Folder for grammars that took long to compile; None keeps nothing on disk.
         disk_cache_bytes: Cap of that folder.
-        upgrade_after: From this use of a spec on, a backend with faster masks is made ready in the background for later
-            requests; None never does that, since it pays for some schemas only.
+        upgrade_after: From this use of a spec on, a backend that may have faster masks is compiled in the background and compared
+            with the one in use; later requests get the faster one. None never does that.
         upgrade_timeout_s: Such a compile is stopped after so long.
     """
 
@@ -31,5 +31,5 @@ class CompileSettings:
     cache_bytes: int = 512 * 2**20
     disk_cache: Path | None = None
     disk_cache_bytes: int = 2 * 2**30
-    upgrade_after: int | None = None
+    upgrade_after: int | None = 2
     upgrade_timeout_s: float = 30.0

@@ -7,7 +7,6 @@ compile, and a compile ends when its last request goes away.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -24,9 +23,9 @@ from .matcher import GrammarBackend
 from .prepared import GrammarCounts, PreparedGrammar
 from .selection import BackendSelector
 from .spec import GrammarSpec
+from .upgrades import MaskUpgrades
 
 MAX_CHECKED_BYTES = 32 * 2**20
-MAX_FAILED_UPGRADES = 1024
 
 
 @dataclass(eq=False, slots=True)
@@ -57,13 +56,12 @@ class GrammarManager:
         backends = list(backends) if isinstance(backends, Sequence) else [backends]
         self._backends = {backend.name: backend for backend in backends}
         self._costs = CompileCosts(_vocab_size(backends))
-        self._selector = BackendSelector(self._backends, self._costs, wants_upgrade=settings.upgrade_after is not None)
+        self._selector = BackendSelector(self._backends, self._costs)
         self._routes = CompileRoutes(backends, settings)
+        self._upgrades = MaskUpgrades(self._backends, self._selector, self._costs, self._routes, settings)
         self._lock = Lock()
         self._in_flight: dict[GrammarSpec, _InFlight] = {}
         self._ready: ByteLRU[GrammarSpec, _Ready] = ByteLRU(settings.cache_bytes)
-        self._upgrades: dict[GrammarSpec, RunningCompile] = {}
-        self._failed_upgrades: OrderedDict[int, None] = OrderedDict()
         # Specs that passed the check lately: a caller's thread checks, and the engine's then finds it done.
         self._checked: ByteLRU[GrammarSpec, BackendChoice] = ByteLRU(MAX_CHECKED_BYTES)
         self._is_closed = False
@@ -73,6 +71,11 @@ class GrammarManager:
     def num_compiles(self) -> int:
         """Compiles begun for requests."""
         return self.counts.compiles
+
+    @property
+    def num_upgrading(self) -> int:
+        """Faster masks that are being looked for."""
+        return self._upgrades.num_running
 
     @property
     def worker_pid(self) -> int | None:
@@ -116,7 +119,7 @@ class GrammarManager:
                 waiting = self._in_flight[spec] = _InFlight(plan)
                 self.counts.compiles += 1
                 if self._routes.needs_process(spec, plan.backend):
-                    self._put_upgrades_off()
+                    self._upgrades.put_off()  # to make room
                 waiting.running = self._begin(spec, waiting)
             waiting.num_waiting += 1
             return waiting.future
@@ -140,7 +143,7 @@ class GrammarManager:
             for waiting in self._in_flight.values():
                 self._stop(waiting)
             self._in_flight.clear()
-            self._put_upgrades_off()
+        self._upgrades.close()
         self._routes.close()
 
     def _plan(self, spec: GrammarSpec) -> BackendChoice:
@@ -203,45 +206,14 @@ class GrammarManager:
 
     def _upgrade_if_worth(self, spec: GrammarSpec, ready: _Ready) -> None:
         """Make a faster backend ready for later requests; holds the lock."""
-        backend, after = ready.plan.upgrade, self._settings.upgrade_after
-        if self._is_closed or backend is None or after is None:
-            return
-        if self._costs.compile_s(backend, spec) > self._settings.upgrade_timeout_s:
-            return  # not to be done in time, and parsing it is work too
-        if ready.num_uses < after and not self._routes.is_on_disk(spec, backend):
-            return
-        if spec in self._upgrades or hash(spec) in self._failed_upgrades or not self._routes.is_killable(backend):
-            return
 
-        def done(result: Compiled | Exception) -> None:
+        def done(plan: BackendChoice, result: Compiled) -> None:
             with self._lock:
-                # One that was put off is not there any more; the next use tries again.
-                if self._upgrades.get(spec) is upgrade:
-                    del self._upgrades[spec]
-                    self._finish_upgrade(spec, ready, result)
+                if not self._is_closed:
+                    self._remember(spec, _Ready(_prepare(plan, result), plan, ready.num_uses))
 
-        self.counts.upgrades += 1
-        upgrade = self._routes.begin(spec, backend, done, timeout_s=self._settings.upgrade_timeout_s, is_background=True)
-        self._upgrades[spec] = upgrade
-
-    def _finish_upgrade(self, spec: GrammarSpec, ready: _Ready, result: Compiled | Exception) -> None:
-        """Let later requests have the faster backend; holds the lock."""
-        if isinstance(result, Exception):
-            self._failed_upgrades[hash(spec)] = None
-            while len(self._failed_upgrades) > MAX_FAILED_UPGRADES:
-                self._failed_upgrades.popitem(last=False)
-            return
-        assert ready.plan.upgrade is not None
-        self._costs.learn(ready.plan.upgrade, spec, result.compile_s)
-        reason = f"its masks are faster; compiled in the background after {ready.num_uses} requests"
-        plan = replace(ready.plan, backend=ready.plan.upgrade, reason=reason, upgrade=None)
-        self._remember(spec, _Ready(_prepare(plan, result), plan, ready.num_uses))
-
-    def _put_upgrades_off(self) -> None:
-        """Make room for a request's own compile; holds the lock."""
-        upgrades, self._upgrades = self._upgrades, {}
-        for upgrade in upgrades.values():
-            self._routes.stop(upgrade)
+        if not self._is_closed:
+            self.counts.upgrades += self._upgrades.consider(spec, ready.plan, ready.prepared.compiled, ready.num_uses, done)
 
 
 def _prepare(plan: BackendChoice, result: Compiled) -> PreparedGrammar:

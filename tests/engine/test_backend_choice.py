@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine import GrammarSpec, UnsupportedGrammarError
-from engine.grammar.choice import BackendChoice, choose_backend
+from engine.grammar.choice import BackendChoice, choose_backend, enforces_as_much, faster_backend
 from engine.grammar.compile_cost import CompileCosts
 
 XG, LL = "xgrammar", "llguidance"
@@ -71,25 +71,20 @@ def test_what_the_schema_needs_decides_before_any_cost(
     choice = choose(checked=checked, refused=refused, costs=costs)
     assert choice.backend == expected
     assert choice.unenforced == checked.get(expected, ())
-    assert choice.upgrade is None
+    other = {XG: LL, LL: XG}[expected]
+    # Nor may another one take its place later on, but where it enforces as much.
+    is_alike = not refused.get(other) and checked.get(other) == checked.get(expected)
+    assert enforces_as_much(Report(checked, refused), other, choice.unenforced) is is_alike
     assert choice.reason
 
 
 @pytest.mark.parametrize(
-    ("costs", "expected", "upgrade"),
-    [
-        ((5.0, 0.004), LL, XG),
-        ((0.0, 0.004), XG, None),
-        ((0.01, 0.004), XG, None),
-        ((0.0, 0.0), XG, None),
-        ((5.0, 0.0), LL, XG),
-        ((0.1, 5.0), XG, None),
-    ],
+    ("costs", "expected"),
+    [((5.0, 0.004), LL), ((0.0, 0.004), XG), ((0.01, 0.004), XG), ((0.0, 0.0), XG), ((5.0, 0.0), LL), ((0.1, 5.0), XG)],
     ids=["cold", "compiled", "quick", "both-compiled", "llg-compiled", "llg-slower"],
 )
-def test_costs_decide_between_equals(costs: tuple[float, float], expected: str, upgrade: str | None) -> None:
-    choice = choose(costs=costs)
-    assert (choice.backend, choice.upgrade) == (expected, upgrade)
+def test_costs_decide_between_equals(costs: tuple[float, float], expected: str) -> None:
+    assert choose(costs=costs).backend == expected
 
 
 def test_bounded_strings_make_masks_of_xgrammar_dear() -> None:
@@ -98,12 +93,36 @@ def test_bounded_strings_make_masks_of_xgrammar_dear() -> None:
     bounded = GrammarSpec.from_json_schema({"type": "array", "items": {"type": "string", "maxLength": 20}})
     assert costs.mask_s(XG, free) < costs.mask_s(LL, free)
     assert costs.mask_s(XG, bounded) > 100 * costs.mask_s(LL, bounded)
-    # However quick it is to compile, and with no upgrade to it.
+    # However quick it is to compile, and no later change to it is thought of.
     for spec, expected in ((free, XG), (bounded, LL)):
         costs.learn(XG, spec, 0.001)
         costs.learn(LL, spec, 0.001)
         assert choose_backend(spec, Report({}, {}), costs).backend == expected
-    assert choose_backend(bounded, Report({}, {}), costs).upgrade is None
+    assert faster_backend(bounded, LL, costs, backends=(XG, LL)) is None
+
+
+@pytest.mark.parametrize(
+    ("xgrammar_s", "expected"),
+    [(1e-6, XG), (8e-6, XG), (9e-6, None), (20e-6, None)],
+    ids=["fast", "enough", "hardly", "slow"],
+)
+def test_measured_masks_count_more_than_expected_ones(xgrammar_s: float, expected: str | None) -> None:
+    costs = CompileCosts(151_000)
+    spec = GrammarSpec.from_json_schema({"type": "object"})
+    assert faster_backend(spec, LL, costs, backends=(XG, LL)) == XG
+    assert faster_backend(spec, XG, costs, backends=(XG, LL)) is None
+    costs.learn_mask(LL, spec, 10e-6)
+    costs.learn_mask(XG, spec, xgrammar_s)
+    assert faster_backend(spec, LL, costs, backends=(XG, LL)) == expected
+
+
+@pytest.mark.parametrize("backend", [XG, LL])
+def test_fixed_backend_is_never_left_for_a_faster_one(backend: str) -> None:
+    costs = CompileCosts(151_000)
+    spec = GrammarSpec.from_json_schema({"type": "object"}, backend=backend)
+    for name in (XG, LL):
+        costs.learn_mask(name, spec, 1.0 if name == backend else 1e-6)
+    assert faster_backend(spec, backend, costs, backends=(XG, LL)) is None
 
 
 @pytest.mark.parametrize(("checked", "asked"), [((), [LL, LL]), ((NOT,), [LL, XG, LL])], ids=["enforces-all", "leaves-one-out"])
@@ -117,7 +136,7 @@ def test_other_backends_are_looked_at_only_where_they_may_enforce_more(checked: 
             return report.checked(backend)
 
     spec = GrammarSpec.from_json_schema({"type": "object"})
-    choice = choose_backend(spec, Watched({}, {}), Costs(5.0, 0.004), wants_upgrade=False)
+    choice = choose_backend(spec, Watched({}, {}), Costs(5.0, 0.004))
     assert (choice.backend, choice.unenforced) == (LL, checked)
     assert set(seen) == set(asked)
 

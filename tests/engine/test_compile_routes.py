@@ -16,7 +16,7 @@ import pytest
 
 from engine import GrammarCompileError, GrammarSpec
 from engine.errors import EngineClosedError
-from engine.grammar import CompileSettings, GrammarManager, compile_cost, killable_compiler
+from engine.grammar import CompileSettings, GrammarManager, compile_cost, killable_compiler, upgrades
 from engine.grammar.compile_threads import CompileThreads
 
 from .grammar_backends import STOP, make_backend
@@ -93,15 +93,55 @@ def test_grammar_from_the_process_is_the_same_either_way(
 
 
 @pytest.mark.usefixtures("everything_goes_to_the_process")
-def test_later_requests_get_the_faster_backend_and_nothing_is_compiled_again(manager: GrammarManager) -> None:
+def test_later_requests_get_the_faster_backend_and_nothing_is_compiled_again(
+    manager: GrammarManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upgrades, "token_costs", lambda *_: (9e-6, 2e-6))
     first = manager.request(SPEC).result(60)
     assert (first.backend, first.cache) == ("llguidance", "none")
     second = manager.request(SPEC).result(60)
     assert (second.backend, second.cache) == ("llguidance", "memory")
     assert wait_until(lambda: manager.request(SPEC).result().backend == "xgrammar")
     third = manager.request(SPEC).result()
-    assert "masks are faster" in third.reason
+    assert third.reason == "a token took 2.0 us on a sample, with llguidance 9.0 us"
     assert (manager.counts.compiles, manager.counts.upgrades) == (1, 1)
+
+
+@pytest.mark.usefixtures("everything_goes_to_the_process")
+@pytest.mark.parametrize("costs", [(2e-6, 9e-6), (2e-6, 1.9e-6), None], ids=["slower", "hardly-faster", "nothing-measured"])
+def test_backend_that_is_not_faster_is_compared_once(
+    manager: GrammarManager, costs: tuple[float, float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = threading.Event()
+
+    def compare(*_: object) -> tuple[float, float] | None:
+        compared.set()
+        return costs
+
+    monkeypatch.setattr(upgrades, "token_costs", compare)
+    spec = GrammarSpec.from_json_schema({"const": [str(costs)]})
+    for _ in range(2):
+        assert manager.request(spec).result(60).backend == "llguidance"
+    assert compared.wait(60)
+    assert wait_until(lambda: not manager._upgrades._running)
+    for _ in range(3):
+        assert manager.request(spec).result(60).backend == "llguidance"
+    assert manager.counts.upgrades == 1
+
+
+@pytest.mark.usefixtures("everything_goes_to_the_process")
+def test_backend_that_enforces_less_is_not_even_compiled(manager: GrammarManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrades, "token_costs", lambda *_: (9e-6, 1e-6))
+    begun: list[str] = []
+    killable = manager._routes._killable["xgrammar"]
+    monkeypatch.setattr(killable, "compile", lambda *_, **__: begun.append("xgrammar"))
+    # llguidance masks the multiple, xgrammar leaves it to the check.
+    spec = GrammarSpec.from_json_schema({"type": "integer", "multipleOf": 7, "minimum": 0, "maximum": 70_000})
+    for _ in range(2):
+        assert manager.request(spec).result(60).unenforced == ()
+    assert wait_until(lambda: manager.counts.upgrades == 1 and not manager._upgrades._running)
+    assert manager.request(spec).result(60).backend == "llguidance"
+    assert begun == []
 
 
 @pytest.mark.slow
@@ -127,7 +167,7 @@ def test_upgrade_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) 
     manager.request(HEAVY).result(60)
     monkeypatch.setattr(manager._costs, "compile_s", lambda *_: 0.0)
     manager.request(HEAVY).result(60)
-    assert wait_until(lambda: len(manager._failed_upgrades) == 1)
+    assert wait_until(lambda: len(manager._upgrades._settled) == 1)
     assert manager.request(HEAVY).result().backend == "llguidance"
     assert manager.counts.upgrades == 1
     manager.close()

@@ -11,6 +11,7 @@ import itertools
 import weakref
 from collections import Counter
 from collections.abc import Sequence
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import llguidance
@@ -57,6 +58,8 @@ class LLGuidanceCompiled:
         self._source = source
         self._pristine: list[tuple[int, llguidance.LLMatcher]] = [(next(_AUTOMATA), raw)]
         self._matchers: weakref.WeakSet[LLGuidanceMatcher] = weakref.WeakSet()
+        # Sequences begin in the engine's thread, samples in one that compiles.
+        self._lock = Lock()
 
     @property
     def memory_size_bytes(self) -> int:
@@ -64,12 +67,13 @@ class LLGuidanceCompiled:
         return _BASE_BYTES + _BYTES_PER_SOURCE_BYTE * len(self._source)
 
     def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
-        if not self._pristine or self._is_crowded():
-            self._pristine.append((next(_AUTOMATA), self.own_raw()))
-        users = Counter(matcher.automaton for matcher in self._matchers)
-        automaton, raw = min(self._pristine, key=lambda pair: users[pair[0]])
-        matcher = LLGuidanceMatcher(self, raw.deep_copy(), frozenset(stop_token_ids), automaton)
-        self._matchers.add(matcher)
+        with self._lock:
+            if not self._pristine or self._is_crowded():
+                self._pristine.append((next(_AUTOMATA), self.own_raw()))
+            users = Counter(matcher.automaton for matcher in self._matchers)
+            automaton, raw = min(self._pristine, key=lambda pair: users[pair[0]])
+            matcher = LLGuidanceMatcher(self, raw.deep_copy(), frozenset(stop_token_ids), automaton)
+            self._matchers.add(matcher)
         return matcher
 
     def own_raw(self) -> llguidance.LLMatcher:
@@ -78,7 +82,8 @@ class LLGuidanceCompiled:
 
     def drop_shared(self, automaton: int) -> None:
         """Let a shared automaton go, whose limits are used up."""
-        self._pristine = [pair for pair in self._pristine if pair[0] != automaton]
+        with self._lock:
+            self._pristine = [pair for pair in self._pristine if pair[0] != automaton]
 
     def _is_crowded(self) -> bool:
         # Making one more must be nothing that a step would notice.
