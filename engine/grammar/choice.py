@@ -26,8 +26,12 @@ class EnforcementReport(Protocol):
         """Give the JSON pointers of keywords that the masks of `backend` do not enforce and that are checked afterwards."""
         ...
 
+    def narrowed(self, backend: str) -> tuple[str, ...]:
+        """Give the pointers of keywords that allow values which the masks of `backend` do not."""
+        ...
+
     def may_do_worse(self, backend: str) -> bool:
-        """Whether the masks of another backend may enforce what those of `backend` do not."""
+        """Whether the masks of another backend may enforce, or write, what those of `backend` do not."""
         ...
 
     def refused(self, backend: str) -> tuple[str, ...]:
@@ -92,6 +96,9 @@ def choose_backend(
         best = [name for name in able if len(unenforced[name]) == least]
         if len(best) == 1:
             return BackendChoice(best[0], _only(able, backends) or "its masks enforce more", unenforced[best[0]])
+        whole = [name for name in best if not report.narrowed(name)] or best
+        if len(whole) == 1:
+            return BackendChoice(whole[0], "its masks allow more of what is valid", unenforced[whole[0]])
         name, reason = _cheapest(spec, best, costs)
     return BackendChoice(name, _only(able, backends) or reason, report.checked(name))
 

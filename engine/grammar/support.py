@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import UnsupportedGrammarError
-from .rewrite import BACKENDS, JsonSchema, program_of, rewriting_of
+from .rewrite import BACKENDS, JsonSchema, Rewriting, program_of, rewriting_of
 from .rewrite.expand import ASSERTING
+from .schema_check import walk_schemas
 from .sources import ebnf_text, lark_text
 from .spec import GrammarSpec
 
@@ -29,7 +30,7 @@ class SupportEntry:
         pointer: JSON pointer of the keyword, `#/...`; of the whole constraint, `#`.
         keyword: Its name; for a constraint that is no schema, its kind.
         status: Per backend what becomes of it.
-        note: Why it is not masked; empty where it is.
+        note: Why it is not masked, or what it allows that a mask does not; else empty.
     """
 
     pointer: str
@@ -40,10 +41,16 @@ class SupportEntry:
 
 @dataclass(frozen=True, slots=True)
 class SupportReport:
-    """What becomes of a constraint, keyword by keyword, in the order of the schema."""
+    """What becomes of a constraint, keyword by keyword, in the order of the schema.
+
+    Attributes:
+        may_repeat_names: Whether masks let a property name come twice in an object, which no keyword forbids and the check of the
+            finished value refuses: so wherever an object may hold undeclared names.
+    """
 
     entries: tuple[SupportEntry, ...]
     backends: tuple[str, ...] = BACKENDS
+    may_repeat_names: bool = False
 
     def checked(self, backend: str) -> tuple[str, ...]:
         """Give the pointers of keywords that the masks of a backend do not enforce: check these on the finished value."""
@@ -93,13 +100,19 @@ class Enforcement:
             return support_report(spec).checked(backend)
         return _checked(spec.source, backend)
 
+    def narrowed(self, backend: str) -> tuple[str, ...]:
+        """Give the pointers of keywords that allow values which this backend never writes."""
+        if self._spec.kind != "json_schema" or backend not in BACKENDS:
+            return ()
+        return tuple(sorted(rewriting_of(self._spec.source, backend).narrowed))
+
     def may_do_worse(self, backend: str) -> bool:
-        """Whether another backend may enforce more than this one; asks this one only."""
+        """Whether another backend may enforce more than this one, or write more; asks this one only."""
         spec = self._spec
         if spec.kind != "json_schema" or backend not in BACKENDS:
             return bool(self.checked(backend))
         rewriting = rewriting_of(spec.source, backend)
-        return not rewriting.left_out.issuperset(rewriting.checked)
+        return bool(rewriting.narrowed) or not rewriting.left_out.issuperset(rewriting.checked)
 
     def refused(self, backend: str) -> tuple[str, ...]:
         """As `SupportReport.refused`."""
@@ -181,14 +194,26 @@ def refuse_unenforced(spec: GrammarSpec, report: SupportReport, backend: str) ->
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _schema_report(source: str) -> SupportReport:
-    checked = {backend: rewriting_of(source, backend).checked for backend in BACKENDS}
+    rewritings = {backend: rewriting_of(source, backend) for backend in BACKENDS}
     pointers = dict.fromkeys(_asserting_pointers(source))
-    pointers.update(dict.fromkeys(sorted(pointer for missed in checked.values() for pointer in missed)))
-    return SupportReport(tuple(_entry(pointer, checked) for pointer in pointers))
+    pointers.update(dict.fromkeys(sorted(pointer for found in rewritings.values() for pointer in found.checked)))
+    entries = tuple(_entry(pointer, rewritings) for pointer in pointers)
+    is_open = any(_is_open(place.schema) for found in rewritings.values() for place in walk_schemas(found.schema))
+    return SupportReport(entries, may_repeat_names=is_open)
 
 
-def _entry(pointer: str, checked: Mapping[str, Mapping[str, str]]) -> SupportEntry:
+def _is_open(schema: Any) -> bool:
+    """Whether a rewritten schema takes objects with names that it does not list."""
+    if not isinstance(schema, dict):
+        return bool(schema)
+    if not schema.keys() - {"$defs"}:
+        return True
+    is_object = "object" in schema.get("type", ())
+    return is_object and (schema.get("additionalProperties") is not False or bool(schema.get("patternProperties")))
+
+
+def _entry(pointer: str, rewritings: Mapping[str, Rewriting]) -> SupportEntry:
     keyword = pointer.rsplit("/", 1)[-1].replace("~1", "/").replace("~0", "~")
-    status: dict[str, Status] = {backend: "checked" if pointer in missed else "masked" for backend, missed in checked.items()}
-    notes = dict.fromkeys(missed[pointer] for missed in checked.values() if pointer in missed)
-    return SupportEntry(pointer, keyword, status, "; ".join(notes))
+    status: dict[str, Status] = {name: "checked" if pointer in found.checked else "masked" for name, found in rewritings.items()}
+    said = [notes[pointer] for found in rewritings.values() for notes in (found.checked, found.narrowed) if pointer in notes]
+    return SupportEntry(pointer, keyword, status, "; ".join(dict.fromkeys(said)))

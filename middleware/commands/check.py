@@ -43,7 +43,7 @@ def run(source: str, *, kind: str | None, backend: str, strict: bool, as_json: b
     if as_json:
         print(json.dumps({"kind": kind, "admitted": found["error"] is None, **found}, ensure_ascii=False, indent=2))
     else:
-        lines = _error_lines(found["error"], text) if found["error"] else _report_lines(kind, found["entries"])
+        lines = _error_lines(found["error"], text) if found["error"] else _report_lines(kind, found)
         print("\n".join(lines))
     return 1 if found["error"] else 0
 
@@ -97,7 +97,8 @@ def _caret_lines(text: str, line: int, column: int) -> Iterator[str]:
     yield "  " + " " * (column - 1 - start) + "^"
 
 
-def _report_lines(kind: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _report_lines(kind: str, found: Mapping[str, Any]) -> Iterator[str]:
+    entries: Sequence[Mapping[str, Any]] = found["entries"]
     yield f"taken: {kind.replace('_', ' ')}"
     names = list(entries[0]["status"]) if entries else []
     for name in names:
@@ -105,9 +106,11 @@ def _report_lines(kind: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[s
         yield f"  {name:<11} " + ", ".join(
             f"{counts[status]} {status}" for status in ("masked", "checked", "refused") if counts[status]
         )
-    open_entries = [entry for entry in entries if set(entry["status"].values()) != {"masked"}]
+    open_entries = [entry for entry in entries if entry["note"] or set(entry["status"].values()) != {"masked"}]
     if open_entries:
-        yield "not in every mask (checked: on the finished answer; refused: that backend is not used):"
+        yield "not just so in every mask (checked: on the finished answer; refused: that backend is not used):"
     for entry in open_entries:
         statuses = ", ".join(f"{name} {entry['status'][name]}" for name in names)
         yield f"  {entry['pointer']}  {statuses}" + (f"  ({entry['note']})" if entry["note"] else "")
+    if found["may_repeat_names"]:
+        yield "names: a mask lets an undeclared one come twice; the check of the finished answer refuses that"

@@ -255,8 +255,13 @@ def check_local(kind: str, text: str, *, backend: str = "auto", strict: bool = F
             refuse_unenforced(spec, report, min(names, key=lambda name: len(report.checked(name)) + len(report.refused(name))))
     except (module.GrammarError, module.InvalidRequestError) as error:
         places = {name: getattr(error, name, None) for name in ("hint", "pointer", "line", "column")}
-        return {"error": {"message": str(error), "type": type(error).__name__, **places}, "entries": []}
-    return {"error": None, "entries": [asdict(entry) | {"status": dict(entry.status)} for entry in report.entries]}
+        return {
+            "error": {"message": str(error), "type": type(error).__name__, **places},
+            "entries": [],
+            "may_repeat_names": False,
+        }
+    entries = [asdict(entry) | {"status": dict(entry.status)} for entry in report.entries]
+    return {"error": None, "entries": entries, "may_repeat_names": report.may_repeat_names}
 
 
 def _spec_of(spec: Any, kind: str, text: str, *, backend: str, strict: bool) -> Any:

@@ -7,6 +7,7 @@ import pytest
 from engine import GrammarSpec, UnsupportedGrammarError
 from engine.grammar.choice import BackendChoice, choose_backend, enforces_as_much, faster_backend
 from engine.grammar.compile_cost import CompileCosts
+from engine.grammar.support import Enforcement
 
 XG, LL = "xgrammar", "llguidance"
 
@@ -17,6 +18,9 @@ class Report:
 
     def checked(self, backend: str) -> tuple[str, ...]:
         return self._checked.get(backend, ())
+
+    def narrowed(self, backend: str) -> tuple[str, ...]:
+        return ()
 
     def may_do_worse(self, backend: str) -> bool:
         return bool(self.checked(backend))
@@ -169,3 +173,11 @@ def test_constraint_that_no_backend_takes_is_refused_with_the_place() -> None:
     with pytest.raises(UnsupportedGrammarError, match="no grammar backend") as caught:
         choose(refused={XG: (PATTERN,), LL: (NOT,)})
     assert caught.value.pointer == PATTERN
+
+
+def test_backend_that_writes_less_of_what_is_valid_is_not_chosen_for_being_quick() -> None:
+    spec = GrammarSpec.from_json_schema({"type": "string", "pattern": "^.$"})
+    choice = choose_backend(spec, Enforcement(spec), Costs(0.001, 0.004), wants_upgrade=False)
+    assert (choice.backend, choice.unenforced) == (LL, ())
+    spec = GrammarSpec.from_json_schema({"type": "string", "pattern": "^[a-z]$"})
+    assert choose_backend(spec, Enforcement(spec), Costs(0.001, 0.004), wants_upgrade=False).backend == XG

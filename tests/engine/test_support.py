@@ -18,7 +18,7 @@ from engine.grammar import GrammarBackend
 from engine.grammar.backends.llguidance_backend import LLGuidanceBackend
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.rewrite import BACKENDS
-from engine.grammar.support import refuse_unenforced, support_report
+from engine.grammar.support import Enforcement, refuse_unenforced, support_report
 from engine.grammar.vocabulary import Vocabulary
 from engine.grammar.whitespace import Whitespace
 
@@ -126,6 +126,53 @@ def test_report_is_what_the_backend_does(backend: str, schema: Any, document: st
     assert (pointer in checked) is (backend not in masking)
     assert bool(checked) is (backend not in masking)
     assert accepts(backend, schema, document) is (backend not in masking)
+
+
+NARROW = [
+    ("dots", {"type": "string", "pattern": "^.+$"}, r'"a\"b"'),
+    ("negated-class", {"type": "string", "pattern": "^[^a]$"}, r'"\n"'),
+    ("look-ahead", {"type": "string", "pattern": "^(?!a)"}, r'"\\"'),
+    ("pattern-and-length", {"type": "string", "pattern": "b", "maxLength": 3}, r'"\tb"'),
+    ("json-pointer", {"type": "string", "format": "json-pointer"}, r'"/\""'),
+    ("names", {"type": "object", "patternProperties": {"^.x$": INT}, "additionalProperties": False}, r'{"\"x":1}'),
+    ("plain-class", {"type": "string", "pattern": "^[a-z ]+$"}, None),
+    ("date", {"type": "string", "format": "date"}, None),
+    ("no-pattern", {"type": "string", "maxLength": 3}, None),
+]
+
+
+@pytest.mark.parametrize(("schema", "text"), [case[1:] for case in NARROW], ids=[case[0] for case in NARROW])
+def test_report_says_where_texts_with_escapes_are_not_written(schema: Any, text: str | None) -> None:
+    spec = GrammarSpec.from_json_schema(schema)
+    report = support_report(spec)
+    assert any("escapes" in entry.note for entry in report.entries) is (text is not None)
+    assert bool(Enforcement(spec).narrowed("xgrammar")) is (text is not None)
+    assert Enforcement(spec).narrowed("llguidance") == ()
+    assert report.checked("xgrammar") == ()
+    if text is not None:
+        assert jsonschema_rs.validator_for(schema, validate_formats=True).is_valid(json.loads(text))
+        assert accepts("llguidance", schema, text)
+        assert not accepts("xgrammar", schema, text)
+
+
+REPEATS = [
+    ("open", {"type": "object"}, '{"a":1,"a":1}', True),
+    ("undeclared", AB, '{"c":1,"c":2}', True),
+    ("by-pattern", {"type": "object", "patternProperties": {"^c": INT}, "additionalProperties": False}, '{"c":1,"c":2}', True),
+    ("anything", {}, '{"a":1,"a":1}', True),
+    ("inside", {"type": "array", "items": {"type": ["object", "null"]}}, '[{"a":1,"a":1}]', True),
+    ("closed", AB | {"additionalProperties": False}, '{"a":1,"a":2}', False),
+    ("list", {"enum": [{"a": 1}]}, '{"a":1,"a":1}', False),
+    ("string", {"type": "string"}, '{"a":1,"a":1}', False),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("schema", "document", "may_repeat"), [case[1:] for case in REPEATS], ids=[case[0] for case in REPEATS])
+def test_report_says_where_names_may_repeat(backend: str, schema: Any, document: str, may_repeat: bool) -> None:
+    report = support_report(GrammarSpec.from_json_schema(schema))
+    assert report.may_repeat_names is may_repeat
+    assert accepts(backend, schema, document) is may_repeat
 
 
 def test_report_lists_every_keyword_with_its_place() -> None:

@@ -21,15 +21,17 @@ class Rewriting:
     """A schema for one backend.
 
     Attributes:
-        schema: Allows every value that the original allows, and no other unless `checked` names a keyword.
+        schema: Allows every value that the original allows unless `narrowed` names a keyword, and no other unless `checked` does.
         checked: Pointers of keywords of the original that `schema` does not say, with the reason.
         left_out: Those of them that no backend is told.
+        narrowed: Pointers of keywords that allow values which `schema` does not, with the reason.
         length: Characters of `schema` as JSON.
     """
 
     schema: JsonSchema
     checked: dict[str, str] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    narrowed: dict[str, str] = field(default_factory=dict)
     length: int = 0
 
 
@@ -38,7 +40,7 @@ def rewrite(program: Program, *, backend: str) -> Rewriting:
     emitter = _EMITTERS[backend](program)
     schema = emitter.emit()
     length = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
-    return Rewriting(schema, dict(emitter.checked), frozenset(emitter.left_out), length)
+    return Rewriting(schema, dict(emitter.checked), frozenset(emitter.left_out), dict(emitter.narrowed), length)
 
 
 def rewrite_schema(schema: Any, *, backend: str) -> JsonSchema:

@@ -27,6 +27,7 @@ class Emitter:
     Attributes:
         checked: Pointers of keywords that the result does not say, with the reason.
         left_out: Those of them that no backend is told.
+        narrowed: Pointers of keywords that the result says, and that allow more than it says, with what is not written.
         backend: Name of the backend.
     """
 
@@ -37,6 +38,7 @@ class Emitter:
         self.program = program
         self.checked: dict[str, str] = dict.fromkeys(program.graph.dynamic, "its target depends on how it is reached")
         self.left_out = set(self.checked)
+        self.narrowed: dict[str, str] = {}
         self._names: dict[Conjunction, str] = {}
         self._definitions: dict[str, JsonSchema] = {}
         self._queue: list[Conjunction] = []

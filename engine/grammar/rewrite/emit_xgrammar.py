@@ -14,10 +14,12 @@ from .emit_llguidance import LONG_FORMAT, is_open_format, note_format
 from .facets import Facets, common_multiple, to_number
 from .layout import Layout
 from .pattern_parse import UnreadablePatternError
+from .pattern_print import loses_escapes
 from .regular import TooLargeError
 from .share import JsonSchema
 from .text import text_language
 
+NO_ESCAPES = "xgrammar writes no text with characters that JSON escapes under a pattern"
 MAX_MULTIPLE = 1024
 MAX_LISTED = 256
 DECIMALS = 10**6
@@ -93,7 +95,11 @@ class XGrammarEmitter(Emitter):
             language = text_language(self.program.languages, one, self.program.pattern_language)
             if language is self.program.languages.everything:
                 return None
-            return self.program.print(language, as_json_text=True)
+            pattern = self.program.print(language, as_json_text=True)
+            if loses_escapes(self.program.languages, language):
+                excluded = set() if one.texts else one.where("not", "\0excluded")
+                self.narrowed |= dict.fromkeys({rule.pointer for rule in one.texts} | excluded, NO_ESCAPES)
+            return pattern
         except (UnreadablePatternError, TooLargeError):
             pointers = {rule.pointer for rule in one.texts} | one.where("not", "\0excluded")
             self.miss(pointers, "beyond the patterns that this backend reads, or too large")
@@ -112,6 +118,8 @@ class XGrammarEmitter(Emitter):
         if possible and not properties and not closed and rest is False and len(possible) == 1:
             pattern = self._region_pattern(possible[0])
             if pattern is not None:
+                if possible[0].language and loses_escapes(self.program.languages, possible[0].language):
+                    self.narrowed |= dict.fromkeys(one.where("patternProperties", "propertyNames"), NO_ESCAPES)
                 schema["patternProperties"] = {pattern: self.refer(possible[0].child)}
                 schema["additionalProperties"] = False
                 return schema

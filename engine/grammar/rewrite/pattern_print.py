@@ -45,17 +45,33 @@ def print_language(languages: Languages, language: Language, *, as_json_text: bo
     return f"^(?:{body})$"
 
 
-def _is_plain(language: Language) -> bool:
-    seen: set[Language] = set()
+def loses_escapes(languages: Languages, language: Language) -> bool:
+    """Whether a language written as JSON text lacks texts that it has: those with characters that JSON escapes.
+
+    Raises:
+        TooLargeError: As `print_language`.
+    """
+    if _is_plain(language):
+        sets = [part.ranges for part in _parts(language)]
+    else:
+        automaton = build(languages, language, max_states=MAX_STATES)
+        sets = [ranges for targets in automaton.moves for ranges in targets.values()]
+    return any(_subtract(ranges, _JSON_ESCAPED) != ranges for ranges in sets)
+
+
+def _parts(language: Language) -> Iterator[Language]:
+    seen = {language}
     stack = [language]
     while stack:
         part = stack.pop()
-        if part.kind in ("and", "not", "none"):
-            return False
-        if part not in seen:
-            seen.add(part)
-            stack.extend(part.parts)
-    return True
+        yield part
+        new = [inner for inner in part.parts if inner not in seen]
+        seen.update(new)
+        stack += new
+
+
+def _is_plain(language: Language) -> bool:
+    return all(part.kind not in ("and", "not", "none") for part in _parts(language))
 
 
 class _Printer:

@@ -21,6 +21,16 @@ def test_schema_is_taken_and_its_open_keywords_named(capsys: pytest.CaptureFixtu
     assert "xgrammar" in out
 
 
+def test_names_that_may_repeat_and_texts_that_are_not_written_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", '{"type": "object", "properties": {"a": {"type": "string", "pattern": "^.$"}}}']) == 0
+    out = capsys.readouterr().out
+    assert "come twice" in out
+    assert "#/properties/a/pattern" in out
+    assert "escapes" in out
+    assert main(["check", '{"type": "string", "maxLength": 3}']) == 0
+    assert "twice" not in capsys.readouterr().out
+
+
 def test_report_for_programs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(SCHEMA), encoding="utf-8")
