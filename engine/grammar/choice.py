@@ -113,8 +113,8 @@ def faster_backend(spec: GrammarSpec, chosen: str, costs: BackendCosts, *, backe
 
 
 def enforces_as_much(report: EnforcementReport, name: str, unenforced: Sequence[str]) -> bool:
-    """Whether a backend takes the constraint and leaves no more out than `unenforced`."""
-    return not report.refused(name) and set(report.checked(name)) <= set(unenforced)
+    """Whether a backend takes the constraint, leaves no more out than `unenforced`, and writes all that is valid."""
+    return not report.refused(name) and set(report.checked(name)) <= set(unenforced) and not report.narrowed(name)
 
 
 def _fixed(spec: GrammarSpec, report: EnforcementReport, backends: Sequence[str]) -> BackendChoice:

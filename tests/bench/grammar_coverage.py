@@ -103,7 +103,7 @@ def ours(name: str) -> Callable[[], Compile]:
             "xgrammar": XGrammarBackend(BYTES, num_threads=1),
             "llguidance": LLGuidanceBackend(BYTES, num_threads=1),
         }
-        selector = BackendSelector(backends, CompileCosts(COMMON_VOCAB_SIZE), wants_upgrade=False)
+        selector = BackendSelector(backends, CompileCosts(COMMON_VOCAB_SIZE))
 
         def compile_schema(schema: Any) -> tuple[Takes, tuple[str, ...]]:
             spec = GrammarSpec.from_json_schema(schema)

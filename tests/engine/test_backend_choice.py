@@ -177,7 +177,9 @@ def test_constraint_that_no_backend_takes_is_refused_with_the_place() -> None:
 
 def test_backend_that_writes_less_of_what_is_valid_is_not_chosen_for_being_quick() -> None:
     spec = GrammarSpec.from_json_schema({"type": "string", "pattern": "^.$"})
-    choice = choose_backend(spec, Enforcement(spec), Costs(0.001, 0.004), wants_upgrade=False)
+    choice = choose_backend(spec, Enforcement(spec), Costs(0.001, 0.004))
     assert (choice.backend, choice.unenforced) == (LL, ())
+    assert not enforces_as_much(Enforcement(spec), XG, ())
+    assert enforces_as_much(Enforcement(spec), LL, ())
     spec = GrammarSpec.from_json_schema({"type": "string", "pattern": "^[a-z]$"})
-    assert choose_backend(spec, Enforcement(spec), Costs(0.001, 0.004), wants_upgrade=False).backend == XG
+    assert choose_backend(spec, Enforcement(spec), Costs(0.001, 0.004)).backend == XG
