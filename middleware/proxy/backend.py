@@ -33,6 +33,7 @@ from .merge import merge
 from .wire import CompletionCall
 
 LOCAL_PREFIX = "local/"
+_SEED_RANGE = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ class ServedModel:
     async def _events(self, call: CompletionCall, timeout_s: float, index: int) -> AsyncGenerator[Event[Any], None]:
         options: dict[str, Any] = {**call.settings, "timeout_s": timeout_s}
         if "seed" in options:
-            options["seed"] += index
+            options["seed"] = (options["seed"] + index + _SEED_RANGE) % (2 * _SEED_RANGE) - _SEED_RANGE
         if self.is_local or call.reasoning_effort in (None, "none"):
             options["thinking"] = call.thinking
         else:

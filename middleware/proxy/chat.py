@@ -23,6 +23,9 @@ from .replies import ReplyWriter
 from .sse import HEADERS, Frame, FrameSource, send_events
 from .wire import CompletionCall, read_call
 
+SEND_GRACE_S = 10.0
+"""Seconds beyond the time limit until a client that does not read loses its connection, and gives its slot back."""
+
 
 class ChatCompletions:
     """ASGI endpoint."""
@@ -38,9 +41,14 @@ class ChatCompletions:
             call = read_call(await self._read_body(scope, receive))
             model = find_model(self._models, call.model)
             respond = self._respond_streamed if call.is_streamed else self._respond_whole
-            await _while_connected(respond(model, call, scope, send), receive)
+            # Within the time there is an answer, or an error that says so; what is left is for a client that does not read it.
+            async with asyncio.timeout(self._limits.timeout_s + SEND_GRACE_S):
+                await _while_connected(respond(model, call, scope, send), receive)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+        encoding = Headers(scope=scope).get("content-encoding", "identity")
+        if encoding.strip().lower() not in ("", "identity"):
+            raise ApiError(415, f"a body with content-encoding {encoding[:60]!r} is not read", code="unsupported_encoding")
         limit = self._limits.max_body_bytes
         too_large = ApiError(413, f"the request body is larger than {limit} bytes", code="request_too_large")
         announced = Headers(scope=scope).get("content-length", "0")

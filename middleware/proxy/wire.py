@@ -254,6 +254,15 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
 _FIELDS = frozenset({*_Body.model_fields, *HARMLESS_FIELDS, *NEUTRAL_VALUES})
 
 
+_NESTED_FIELDS = frozenset(
+    field.alias or name
+    for model in (
+        _TextPart, _Message, _JsonSchemaFormat, _SchemaFormat, _StructuredOutputs, _StreamOptions, _TemplateSwitches,
+    )
+    for name, field in model.model_fields.items()
+)  # fmt: skip
+
+
 def _guess(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f" (did you mean {near[0]!r}?)" if near else ""
@@ -264,6 +273,11 @@ def _raise_worst_problem(error: ValidationError) -> NoReturn:
     # Of the branches of a union, the one that got furthest is the one that was meant.
     problem = max(problems, key=lambda found: len(found["loc"]))
     param = _param_name([part for part in problem["loc"] if part not in _UNION_BRANCHES])
+    if problem["type"] == "extra_forbidden":
+        name = str(problem["loc"][-1])
+        raise ApiError(400, f"unknown field {param!r}{_guess(name, _NESTED_FIELDS)}", param=param, code="unknown_parameter")
+    if problem["type"] == "union_tag_not_found":
+        raise invalid_parameter(f"{param}.type", f"{param}.type: Field required")
     raise invalid_parameter(param, f"{param}: {problem['msg']}")
 
 
@@ -386,8 +400,11 @@ def _given_settings(body: _Body) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+_MAX_ID_DIGITS = 18
+
+
 def _token_bias(bias: dict[str, float] | None) -> dict[int, float] | None:
     for token_id in bias or ():
-        if not (token_id.isascii() and token_id.isdecimal()):
+        if not (token_id.isascii() and token_id.isdecimal() and len(token_id) <= _MAX_ID_DIGITS):
             raise invalid_parameter("logit_bias", f"logit_bias: {token_id[:60]!r} is no token id")
     return {int(token_id): value for token_id, value in bias.items()} if bias else None

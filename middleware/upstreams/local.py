@@ -201,6 +201,8 @@ def _sampling(settings: GenerationSettings) -> Any:
     from engine import SamplingParams
 
     given = {name: value for name in _SAMPLING if (value := getattr(settings, name)) is not None}
+    if settings.seed is not None:
+        given["seed"] = settings.seed % 2**63  # any whole number is one, as for other upstreams
     if settings.stop_texts:
         given["stop"] = settings.stop_texts
     return SamplingParams(**given)

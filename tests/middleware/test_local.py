@@ -361,6 +361,13 @@ def test_local_options_of_providers_are_refused(engine: type[Engine]) -> None:
     assert caught.value.param == "service_tier"
 
 
+@pytest.mark.parametrize("seed", [-5, 2**63, -(2**63), 10**30])
+def test_any_whole_number_is_a_seed(engine: type[Engine], seed: int) -> None:
+    engine.outputs = [done(content_delta="{}", reasoning_delta="t")]
+    generate({}, seed=seed)
+    assert engine.instances[0].submitted[0]["params"]["seed"] == seed % 2**63
+
+
 def test_sampling_options_reach_the_engine(engine: type[Engine]) -> None:
     engine.outputs = [done(content_delta="{}", reasoning_delta="t")]
     given: dict[str, Any] = {

@@ -32,8 +32,9 @@ class Running:
 class EndlessUpstream(ScriptedUpstream):
     """Thinks for ever, one piece every `pause_s` seconds, and counts the requests that were cancelled."""
 
-    def __init__(self, *, pause_s: float = 0.01, silence_s: float = 0.0) -> None:
+    def __init__(self, *, pause_s: float = 0.01, silence_s: float = 0.0, piece: str = "hm ") -> None:
         super().__init__([])
+        self._piece = piece
         self._pause_s = pause_s
         self._silence_s = silence_s
         self.has_started = threading.Event()
@@ -45,7 +46,7 @@ class EndlessUpstream(ScriptedUpstream):
         try:
             await asyncio.sleep(self._silence_s)
             while True:
-                yield UpstreamDelta(reasoning="hm ")
+                yield UpstreamDelta(reasoning=self._piece)
                 await asyncio.sleep(self._pause_s)
         except (GeneratorExit, asyncio.CancelledError):
             self.was_cancelled.set()

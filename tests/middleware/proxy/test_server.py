@@ -275,6 +275,31 @@ def test_server_ends_a_request_at_its_deadline() -> None:
     assert upstream.was_cancelled.is_set()
 
 
+def test_server_gives_up_on_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("middleware.proxy.chat.SEND_GRACE_S", 0.1)
+    upstream = EndlessUpstream(piece="x" * 500_000)
+    body = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encode()
+    with running(served(upstream), limits=Limits(timeout_s=0.5)) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        assert upstream.has_started.wait(5)
+        assert upstream.was_cancelled.wait(5)
+        deadline = time.monotonic() + 5
+        while httpx2.get(f"{server.base_url}/health").json()["num_running"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_server_refuses_a_compressed_body() -> None:
+    _, model = scripted()
+    with running(model) as server:
+        response = httpx2.post(
+            f"{server.base_url}/v1/chat/completions", content=b"\x1f\x8b", headers={"content-encoding": "gzip"}
+        )
+    assert (response.status_code, response.json()["error"]["code"]) == (415, "unsupported_encoding")
+
+
 def test_server_refuses_more_than_it_has_room_for() -> None:
     upstream = EndlessUpstream()
     with running(served(upstream), limits=Limits(max_concurrency=1)) as server:
@@ -404,6 +429,13 @@ def test_server_gives_n_answers_with_seeds_of_their_own() -> None:
     assert completion.usage is not None
     # Our engine reads the prompt of all of them once.
     assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (10, 9)
+
+
+def test_server_gives_seeds_of_a_wire_integer_to_all_answers() -> None:
+    upstream, model = scripted(reply("", "a"), reply("", "b"))
+    with running(model) as server:
+        assert _post(server, n=2, seed=2**63 - 1).status_code == 200
+    assert sorted(request.settings.seed or 0 for request in upstream.requests) == [-(2**63), 2**63 - 1]
 
 
 def test_server_counts_the_prompt_of_every_request_to_a_remote_model() -> None:

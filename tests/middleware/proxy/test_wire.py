@@ -163,6 +163,8 @@ def test_read_call_reads_the_number_of_answers() -> None:
         pytest.param({"max_tokens": 10**30}, "max_tokens", "invalid_value", id="max-tokens-huge"),
         pytest.param({"max_tokens": True}, "max_tokens", "invalid_value", id="max-tokens-bool"),
         pytest.param({"seed": 2**64}, "seed", "invalid_value", id="seed-huge"),
+        pytest.param({"logit_bias": {"9" * 5000: 1}}, "logit_bias", "invalid_value", id="bias-id-huge"),
+        pytest.param({"response_format": {}}, "response_format.type", "invalid_value", id="format-without-type"),
         pytest.param({"response_format": {"type": "xml"}}, "response_format", "invalid_value", id="format-type"),
         pytest.param(
             {"response_format": {"type": "json_schema"}},
@@ -171,7 +173,7 @@ def test_read_call_reads_the_number_of_answers() -> None:
             id="format-without-schema",
         ),
         pytest.param({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value", id="stream-options-alone"),
-        pytest.param({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x", "invalid_value", id="template-switch"),
+        pytest.param({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x", "unknown_parameter", id="template-switch"),
     ],
 )
 def test_read_call_refuses_and_names_the_field(fields: dict[str, Any], param: str, code: str) -> None:
@@ -186,8 +188,10 @@ def test_read_call_refuses_and_names_the_field(fields: dict[str, Any], param: st
         ({"temperatur": 1}, "unknown request field 'temperatur' (did you mean 'temperature'?)"),
         ({"maxtokens": 1}, "unknown request field 'maxtokens' (did you mean 'max_tokens'?)"),
         ({"zzz": 1}, "unknown request field 'zzz'"),
+        ({"structured_outputs": {"regx": "a"}}, "unknown field 'structured_outputs.regx' (did you mean 'regex'?)"),
+        ({"response_format": {"type": "text", "x": 1}}, "unknown field 'response_format.x'"),
     ],
-    ids=["near", "nearer", "unlike-any"],
+    ids=["near", "nearer", "unlike-any", "inner", "inner-unlike-any"],
 )
 def test_read_call_guesses_what_a_misspelt_field_was(body: dict[str, Any], message: str) -> None:
     error = _refusal(json.dumps({"model": "m", "messages": MESSAGES, **body}).encode())
