@@ -28,14 +28,7 @@ def varlen_on_cpu(
     block_table: torch.Tensor,
 ) -> torch.Tensor:
     """Do what `torch.nn.attention.varlen.varlen_attn` documents, one sequence and one query at a time; refuse what it refuses."""
-    num_rows = len(seqused_k)
-    for numbers, shape in ((query_starts, (num_rows + 1,)), (key_starts, (num_rows + 1,)), (seqused_k, (num_rows,))):
-        assert numbers.dtype == torch.int32
-        assert numbers.shape == shape
-        assert numbers.is_contiguous()
-    assert block_table.dtype == torch.int32
-    assert len(block_table) == num_rows
-    assert query.dtype == keys.dtype == values.dtype
+    check_arguments(query, keys, values, query_starts, key_starts, seqused_k, block_table)
     assert enable_gqa or query.shape[1] == keys.shape[2]
     output = torch.empty_like(query)
     for row, kv_len in enumerate(seqused_k.tolist()):
@@ -54,6 +47,27 @@ def varlen_on_cpu(
                 enable_gqa=enable_gqa,
             )[:, 0]
     return output
+
+
+def check_arguments(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_starts: torch.Tensor,
+    key_starts: torch.Tensor,
+    kv_lens: torch.Tensor,
+    tables: torch.Tensor,
+) -> None:
+    """Refuse what the kernel itself refuses, or reads wrongly."""
+    num_rows = len(kv_lens)
+    for numbers, shape in ((query_starts, (num_rows + 1,)), (key_starts, (num_rows + 1,)), (kv_lens, (num_rows,))):
+        assert numbers.dtype == torch.int32
+        assert numbers.shape == shape
+        assert numbers.is_contiguous()
+    assert tables.dtype == torch.int32
+    assert len(tables) == num_rows
+    assert query.dtype == keys.dtype == values.dtype
+    assert {tensor.device for tensor in (keys, values, query_starts, key_starts, kv_lens, tables)} == {query.device}
 
 
 class GraphOnCpu(GraphForward):

@@ -61,6 +61,6 @@ def new_batch(
     assert pages.keys is not None
     assert pages.values is not None
     torch.manual_seed(1)
-    pages.keys.copy_(torch.randn(pages.keys.shape))
-    pages.values.copy_(torch.randn(pages.values.shape))
+    pages.keys.normal_()
+    pages.values.normal_()
     return pack([Chunk(row, query_len) for row, (query_len, _) in zip(rows, lengths, strict=True)], cache, device), cache
