@@ -166,8 +166,11 @@ class LLGuidanceMatcher:
 
     def finish_row(self, bitmask: torch.Tensor, row: int) -> None:
         """Make llguidance's mask of a row the engine's: numbers capped, and its end the stop ids of this request."""
-        if self._must_try_again():
-            self.compute_row(bitmask, row)
+        if self.raw.is_error() and self._must_try_again():
+            if self.can_move():
+                self.compute_row(bitmask, row)
+            else:
+                bitmask[row] = 0
             self._must_try_again()
         if self._error is not None:
             bitmask[row] = 0
@@ -215,6 +218,8 @@ class LLGuidanceMatcher:
 
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
+        if self._stop_token_ids.isdisjoint(token_ids):
+            return self._accept_text(token_ids)
         count = 0
         while count < len(token_ids):
             if token_ids[count] in self._stop_token_ids:
@@ -278,18 +283,16 @@ class LLGuidanceMatcher:
         if not token_ids or not self.can_move():
             return 0
         count: int = self.raw.try_consume_tokens(token_ids)
-        if self._must_try_again():
+        if self.raw.is_error() and self._must_try_again():
             count = self.raw.try_consume_tokens(token_ids)
             self._must_try_again()
         return count
 
     def compute_row(self, bitmask: torch.Tensor, row: int) -> None:
-        """Let llguidance write its mask, straight into the row where that is as wide."""
+        """Let llguidance write its mask, straight into the row where that is as wide; for a matcher that can move."""
         num_words = self.backend.mask_words
-        if not self.can_move():
-            bitmask[row] = 0
-        elif bitmask.shape[1] == num_words and bitmask.stride(1) == 1:
-            self.raw.unsafe_compute_mask_ptr(bitmask.data_ptr() + 4 * row * bitmask.stride(0), 4 * num_words)
+        if bitmask.is_contiguous() and bitmask.shape[1] == num_words:
+            self.raw.unsafe_compute_mask_ptr(bitmask.data_ptr() + 4 * row * num_words, 4 * num_words)
         else:
             words = np.empty(num_words, dtype=np.int32)
             self.raw.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
