@@ -159,6 +159,8 @@ class AsyncResponseStream(Generic[T]):
         await self.close()
 
     async def _run(self) -> AsyncGenerator[Event[T], None]:
+        await asyncio.to_thread(self._upstream.load)
+        self._generation.start()
         while (request := self._generation.next_request()) is not None:
             async with aclosing(self._upstream.astream(request)) as items:
                 try:

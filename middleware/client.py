@@ -178,6 +178,8 @@ class ResponseStream(Generic[T]):
 def _run(generation: Generation[T], upstream: Upstream) -> Generator[Event[T], None, None]:
     # No method: the generator would hold the stream that holds it, and one that is dropped half-read would run on until the next
     # garbage collection.
+    upstream.load()
+    generation.start()
     while (request := generation.next_request()) is not None:
         with closing(upstream.stream(request)) as items:
             try:

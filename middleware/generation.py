@@ -39,7 +39,8 @@ T = TypeVar("T")
 class Generation(Generic[T]):
     """The state of one call.
 
-    Use: while `next_request()` gives a request, ask it and pass every item to `receive`, yielding the events.
+    Use: once the upstream is loaded, `start`; then, while `next_request()` gives a request, ask it and pass every item to
+    `receive`, yielding the events.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Generation(Generic[T]):
         self._messages = messages
         self._settings = settings
         self._traits = traits
-        self._started_s = time.monotonic()
-        self._deadline_s = self._started_s + (settings.timeout_s or timeout_s)
+        self._timeout_s = settings.timeout_s or timeout_s
+        self.start()
         self._is_wrapped = bool(traits.wraps_root and output.schema is not None and not is_object_schema(output.schema))
         self._schema = self._request_schema()
         self._failed: list[FailedAttempt] = []
@@ -85,6 +86,11 @@ class Generation(Generic[T]):
         if self._output.text_type is not None:
             return not isinstance(self._output.validate(self._attempt.content), tuple)
         return self._schema is None and not self._attempt.reasoning
+
+    def start(self) -> None:
+        """Start the clock: called when the upstream is ready, so that loading a model or a library takes nothing of the time."""
+        self._started_s = time.monotonic()
+        self._deadline_s = self._started_s + self._timeout_s
 
     def next_request(self) -> ChatRequest | None:
         """Return what to ask next, None when the call is over. Begins a new attempt.
@@ -194,7 +200,9 @@ class Generation(Generic[T]):
             yield RetryStarted(len(self._failed) + 1, problems)
             return
         if problems[0].kind == "missing":
-            raise self._error(NoFinalAnswerError, end, "the model stopped without giving an answer")
+            is_nothing = not attempt.reasoning and not attempt.content and not end.usage.completion_tokens
+            hint = _NOTHING_HINT if is_nothing else None
+            raise self._error(NoFinalAnswerError, end, "the model stopped without giving an answer", hint)
         raise self._error(InvalidAnswerError, end, _describe(self._failed), attempts=tuple(self._failed))
 
     def _error(
@@ -241,6 +249,7 @@ class Generation(Generic[T]):
 # Characters before the answer after which no partial objects are looked for.
 _MAX_PREFACE_LEN = 4000
 _THINKING_HINT = "raise max_tokens, or set max_reasoning_tokens below it so that tokens are left for the answer"
+_NOTHING_HINT = "nothing at all was received: is it the address of an OpenAI-compatible server, and the right model?"
 _ANSWER_HINT = "raise max_tokens, or set a smaller max_reasoning_tokens"
 
 

@@ -223,3 +223,20 @@ def test_answer_that_never_ends_has_a_deadline() -> None:
     with Client("test", upstream=Endless([])) as client, pytest.raises(UpstreamTimeoutError) as caught:
         client.generate(ANSWER, "hi", timeout_s=0.2)
     assert (caught.value.reasoning or "").startswith("hmhm")
+
+
+class SlowToLoad(ScriptedUpstream):
+    """Takes its time to get ready."""
+
+    def load(self) -> None:
+        time.sleep(0.3)
+
+
+def test_loading_takes_nothing_of_the_time_of_a_call() -> None:
+    with Client("x/y", upstream=SlowToLoad([reply("", '{"a":1}')])) as client:
+        assert client.generate(ANSWER, "hi", timeout_s=0.2).output == {"a": 1}
+
+
+async def test_loading_takes_nothing_of_the_time_of_an_asynchronous_call() -> None:
+    async with AsyncClient("x/y", upstream=SlowToLoad([reply("", '{"a":1}')])) as client:
+        assert (await client.generate(ANSWER, "hi", timeout_s=0.2)).output == {"a": 1}

@@ -282,6 +282,13 @@ def test_no_final_answer_of_free_text_raises_a21(collect: Collect) -> None:
         collect(ScriptedUpstream([reply("I think")]), None, max_attempts=1)
 
 
+@pytest.mark.parametrize(("end", "has_hint"), [(UpstreamEnd(), True), (UpstreamEnd(usage=Usage(1, 1)), False)])
+def test_nothing_at_all_is_told_apart_from_an_empty_answer(collect: Collect, end: UpstreamEnd, has_hint: bool) -> None:
+    with pytest.raises(NoFinalAnswerError) as caught:
+        collect(ScriptedUpstream([[end]]), Color, max_attempts=1)
+    assert ("nothing at all was received" in (caught.value.hint or "")) == has_hint
+
+
 def test_refusal_is_not_asked_again(collect: Collect) -> None:
     upstream = ScriptedUpstream([[UpstreamEnd(refusal="I may not")]])
     with pytest.raises(NoFinalAnswerError, match="I may not"):
