@@ -139,6 +139,8 @@ def admits(expander: Expander, one: Facets, value: Any) -> bool:
 
 def _follows(expander: Expander, one: Facets, value: Any) -> bool:
     kind = kind_of(value)
+    if kind == "string" and not one.texts and not one.min_length and one.max_length is None:
+        return kind in one.kinds  # long lists are of strings without further rules
     return kind in one.kinds and (kind not in _ADMIT or all(_ADMIT[kind](expander, one, value)))
 
 

@@ -110,8 +110,10 @@ class Emitter:
             self.leave_out(one.fractions, "that a number is not whole is only seen at its end")
         for kind in KINDS:
             if kind in one.kinds and kind not in plain:
-                part = one.copy()
-                part.kinds = frozenset({kind})
+                part = one
+                if len(one.kinds) > 1:  # else its layout is known
+                    part = one.copy()
+                    part.kinds = frozenset({kind})
                 found += getattr(self, f"write_{kind}")(part)
         return found
 

@@ -122,7 +122,7 @@ def split_objects(program: Program, one: Facets, *, is_open_counted: bool) -> li
         one: An alternative whose only type is object.
         is_open_counted: Whether the backend counts properties by itself when all declared ones are required.
     """
-    if one.kinds != {"object"} or one.values is not None:
+    if one.kinds != {"object"} or one.values is not None or not (one.min_properties or one.max_properties is not None):
         return [one]
     layout = program.layout(one)
     optional = [name for name, child in layout.properties.items() if child is not None and name not in one.required]
