@@ -12,6 +12,7 @@ from ..attention import Chunk, pack
 from ..errors import NoSuchWayError
 from ..kv_cache import PagedKVCache
 from ..model_loader import LoadedModel
+from .all_layers import AllLayers
 from .huge_pages import prefer_huge_pages
 from .layout import Layout, read_layout, read_windows, why_not
 from .linear import Linear, MakeProduct, make_torch_product
@@ -64,18 +65,24 @@ class FlatForward:
             input_ids: int64 `(T,)`.
             logit_rows: int64, the tokens whose logits are wanted; None is all.
         """
-        layout, ops = self._layout, self.ops
+        layout = self._layout
         x = embedding(input_ids, layout.embedding)
+        delta = self._run_layers(x)
+        if logit_rows is not None:
+            x = x[logit_rows]
+            delta = None if delta is None else delta[logit_rows]
+        return layout.head(self.ops.add_norm(x, delta, layout.norm))
+
+    def _run_layers(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Run all layers on `x`, in place; gives what is to be added to it yet."""
+        ops = self.ops
         delta: torch.Tensor | None = None
-        for layer, pages in zip(layout.layers, self._pages, strict=True):
+        for layer, pages in zip(self._layout.layers, self._pages, strict=True):
             attended = ops.attend(layer.qkv(ops.add_norm(x, delta, layer.input_norm)), layer, pages)
             delta = layer.output(attended)
             gated = ops.gate(layer.gate_up(ops.add_norm(x, delta, layer.mlp_norm)))
             delta = layer.down(gated)
-        if logit_rows is not None:
-            x = x[logit_rows]
-            delta = None if delta is None else delta[logit_rows]
-        return layout.head(ops.add_norm(x, delta, layout.norm))
+        return delta
 
     def settle(self) -> None:
         """Take the model's own windows, and drop weights of the modules that the fast path holds in another layout.
@@ -111,3 +118,12 @@ class NativeForward(FlatForward):
         if library is None:
             raise NoSuchWayError("no compiled kernels")
         super().__init__(loaded, kv_cache, lambda layout: NativeOps(layout, library), make_native_product(library))
+        self._all_layers: AllLayers | None = None
+        if AllLayers.takes(self._layout):
+            assert isinstance(self.ops, NativeOps)
+            self._all_layers = AllLayers(library, self._layout, self.ops, self._pages, block_size=kv_cache.block_size)
+            self.name += ", all layers in one call"
+
+    def _run_layers(self, x: torch.Tensor) -> torch.Tensor | None:
+        delta = None if self._all_layers is None else self._all_layers.run(x)
+        return super()._run_layers(x) if delta is None else delta

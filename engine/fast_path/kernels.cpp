@@ -358,3 +358,64 @@ extern "C" void multiply_float32(const float* x, const float* weight, const floa
 
 THINKGATE_EXPORT(float32, float)
 THINKGATE_EXPORT(bfloat16, bf16)
+
+namespace {
+
+using Multiply = void (*)(const void* x, const void* weight, const float* bias, void* out, int64_t rows, int64_t size,
+                          int64_t outputs, int threads);
+
+struct Weight {
+  const void* weight;
+  const float* bias;
+  int64_t size, outputs;
+};
+
+struct LayerPlan {
+  Weight qkv, output, gate_up, down;
+  const float *input_norm, *query_norm, *key_norm, *mlp_norm;
+  void *keys, *values;
+  int64_t window;
+};
+
+struct StepPlan {
+  Multiply multiply;
+  const float *cos, *sin;
+  const int64_t *positions, *slots;
+  const int32_t *tables, *rows, *sequences, *lengths;
+  int64_t num_rows, num_queries, hidden_size, heads, kv_heads, dim, block_size, max_blocks;
+  float eps, scale;
+  int threads;
+};
+
+}  // namespace
+
+// All layers of a step of short sequences in one call: some two hundred calls from Python take as long as a third of the products.
+// `x` becomes what goes into the last norm, together with `delta`; `scratch` has room for one layer's results.
+extern "C" void run_layers_bfloat16(const LayerPlan* layers, int64_t num_layers, const StepPlan* step, void* x, void* delta,
+                                    void* scratch) {
+  const StepPlan& s = *step;
+  const int64_t n = s.num_rows;
+  const auto multiply = [&](const void* in, const Weight& w, void* out) {
+    s.multiply(in, w.weight, w.bias, out, n, w.size, w.outputs, s.threads);
+  };
+  for (int64_t i = 0; i < num_layers; ++i) {
+    const LayerPlan& layer = layers[i];
+    bf16* const normed = (bf16*)scratch;
+    bf16* const qkv = normed + n * s.hidden_size;
+    bf16* const attended = qkv + n * layer.qkv.outputs;
+    add_norm((bf16*)x, i == 0 ? nullptr : (const bf16*)delta, layer.input_norm, normed, n, s.hidden_size, s.eps, s.threads);
+    multiply(normed, layer.qkv, qkv);
+    rotate_and_write(qkv, s.cos, s.sin, s.positions, s.slots, (bf16*)layer.keys, (bf16*)layer.values, layer.query_norm,
+                     layer.key_norm, s.eps, n, s.heads, s.kv_heads, s.dim, s.threads);
+    const Shape shape{layer.qkv.outputs, s.heads, s.kv_heads, s.dim, s.block_size, s.max_blocks, s.scale};
+    attend(qkv, (const bf16*)layer.keys, (const bf16*)layer.values, s.tables, s.rows, s.sequences, s.lengths, s.num_queries,
+           layer.window, shape, attended, s.threads);
+    multiply(attended, layer.output, delta);
+    add_norm((bf16*)x, (const bf16*)delta, layer.mlp_norm, normed, n, s.hidden_size, s.eps, s.threads);
+    bf16* const gate_up = qkv;
+    bf16* const gated = gate_up + n * layer.gate_up.outputs;
+    multiply(normed, layer.gate_up, gate_up);
+    gate(gate_up, gated, n, layer.down.size, s.threads);
+    multiply(gated, layer.down, delta);
+  }
+}

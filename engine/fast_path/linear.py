@@ -41,6 +41,9 @@ class Linear:
     Args:
         modules: `torch.nn.Linear`, whose outputs come one after the other.
         make_product: How this machine multiplies best.
+
+    Attributes:
+        product: What it chose.
     """
 
     def __init__(self, modules: Sequence[torch.nn.Linear], make_product: MakeProduct) -> None:
@@ -48,23 +51,23 @@ class Linear:
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
         all_biases: list[torch.Tensor | None] = [module.bias for module in modules]
         biases = [bias.detach() for bias in all_biases if bias is not None]
-        self._product = make_product(weight, torch.cat(biases) if biases else None)
+        self.product = make_product(weight, torch.cat(biases) if biases else None)
         self._modules = list(modules)
-        if self._product.holds_weight and len(weights) > 1:
+        if self.product.holds_weight and len(weights) > 1:
             for module, part in zip(modules, weight.split([len(weight) for weight in weights]), strict=True):
                 module.weight.data = part
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply `(rows, in_features)`."""
-        return self._product(x)
+        return self.product(x)
 
     def memory(self) -> Span:
         """Say where the weights lie."""
-        return self._product.memory()
+        return self.product.memory()
 
     def release_modules(self) -> None:
         """Drop the modules' own weights where a copy replaces them; the modules cannot be called after that."""
-        if not self._product.holds_weight:
+        if not self.product.holds_weight:
             for module in self._modules:
                 module.weight = torch.nn.Parameter(torch.empty(0, dtype=module.weight.dtype), requires_grad=False)
         self._modules.clear()

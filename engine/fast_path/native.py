@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -30,6 +31,20 @@ COMPILE_TIMEOUT_S = 120
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 MAX_QUERY_LEN = 16
 """Sequences with more query tokens than this are prompts, for which PyTorch's blocked attention is better; drafts stay below."""
+
+
+class ShortQueries(NamedTuple):
+    """Addresses of what `NativeOps.begin` lays out, and its sizes; see `StepPlan` in `kernels.cpp`."""
+
+    positions: int
+    slots: int
+    tables: int
+    rows: int
+    sequences: int
+    lengths: int
+    num_queries: int
+    max_blocks: int
+    threads: int
 
 
 class NativeOps:
@@ -73,6 +88,13 @@ class NativeOps:
         self._query_places = [line.data_ptr() for line in self._queries]
         self._long = batch.groups(min_query_len=MAX_QUERY_LEN + 1)
 
+    def short_queries(self) -> ShortQueries | None:
+        """Say where the batch is laid out, if it has short sequences only; the addresses hold until the next `begin`."""
+        if self._long:
+            return None
+        places = (self._batch.positions, self._batch.slot_mapping, self._tables, *self._queries)
+        return ShortQueries(*(place.data_ptr() for place in places), self._queries.shape[1], self._tables.shape[1], self._threads)
+
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         """As `Ops.add_norm`."""
         out = torch.empty_like(x)
@@ -80,7 +102,7 @@ class NativeOps:
         self._add_norm(
             x.data_ptr(),
             None if delta is None else delta.data_ptr(),
-            self._wide_weight(weight),
+            self.wide_weight(weight),
             out.data_ptr(),
             rows,
             size,
@@ -102,8 +124,8 @@ class NativeOps:
             batch.slot_mapping.data_ptr(),
             pages.keys.data_ptr(),
             pages.values.data_ptr(),
-            self._wide_weight(layer.query_norm),
-            self._wide_weight(layer.key_norm),
+            self.wide_weight(layer.query_norm),
+            self.wide_weight(layer.key_norm),
             layout.eps,
             len(qkv),
             layout.num_heads,
@@ -149,7 +171,8 @@ class NativeOps:
             self._threads,
         )
 
-    def _wide_weight(self, weight: torch.Tensor | None) -> int | None:
+    def wide_weight(self, weight: torch.Tensor | None) -> int | None:
+        """Give the address of a norm's weight in float32."""
         if weight is None:
             return None
         wide = self._wide.get(weight.data_ptr())

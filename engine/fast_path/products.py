@@ -47,22 +47,28 @@ class TileProduct:
         way: One of `TILE_WAYS`.
         weight: That `takes` takes; copied.
         bias: Of any dtype, or None.
+
+    Attributes:
+        places: Addresses of the weight and of the bias, for `function`, the address of the kernel.
+        size: Inputs.
+        outputs: Outputs.
     """
 
     holds_weight = False
 
     def __init__(self, library: ctypes.CDLL, way: str, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         pointer, number, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-        self._outputs, self._size = weight.shape
-        self._packed = torch.zeros(-(-self._outputs // SIZE_UNIT) * SIZE_UNIT, self._size, dtype=torch.bfloat16)
+        self.outputs, self.size = weight.shape
+        self._packed = torch.zeros(-(-self.outputs // SIZE_UNIT) * SIZE_UNIT, self.size, dtype=torch.bfloat16)
         self._bias = None if bias is None else bias.float()
         pack = library["pack_weight"]
         pack.argtypes, pack.restype = [pointer] * 2 + [number] * 2, None
         source = weight.contiguous()
-        pack(source.data_ptr(), self._packed.data_ptr(), self._outputs, self._size)
+        pack(source.data_ptr(), self._packed.data_ptr(), self.outputs, self.size)
         self._multiply = library[f"multiply_{way}"]
         self._multiply.argtypes, self._multiply.restype = [pointer] * 4 + [number] * 3 + [count], None
-        self._places = self._packed.data_ptr(), None if self._bias is None else self._bias.data_ptr()
+        self.places = self._packed.data_ptr(), None if self._bias is None else self._bias.data_ptr()
+        self.function = ctypes.cast(self._multiply, ctypes.c_void_p).value
 
     @staticmethod
     def takes(weight: torch.Tensor) -> bool:
@@ -73,9 +79,9 @@ class TileProduct:
         """As `Product.__call__`."""
         x = x.contiguous()
         rows = x.shape[0]
-        out = torch.empty(rows, self._outputs, dtype=torch.bfloat16)
-        place = x.data_ptr(), *self._places, out.data_ptr()
-        self._multiply(*place, rows, self._size, self._outputs, torch.get_num_threads())
+        out = torch.empty(rows, self.outputs, dtype=torch.bfloat16)
+        place = x.data_ptr(), *self.places, out.data_ptr()
+        self._multiply(*place, rows, self.size, self.outputs, torch.get_num_threads())
         return out
 
     def memory(self) -> Span:

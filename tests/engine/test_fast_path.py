@@ -13,6 +13,7 @@ from torch.nn.functional import linear
 from engine import EngineConfig, LLMEngine, SamplingParams, model_runner
 from engine.errors import NoSuchWayError
 from engine.fast_path import cuda, forward, native
+from engine.fast_path.all_layers import AllLayers
 from engine.fast_path.cuda import GraphForward, VarlenOps
 from engine.fast_path.layout import Layout
 from engine.fast_path.linear import Linear, is_blocked_faster, make_torch_product
