@@ -1,7 +1,7 @@
 """All layers of a step in one call: `run_layers_bfloat16` of `kernels.cpp`.
 
-A step of few tokens makes some two hundred calls from Python between products of 40 us each. The kernels and their order are those
-of `FlatForward`, so the numbers are the same.
+A step of few tokens makes some two hundred calls from Python between products of 40 us each. The kernels and their order are
+those of `FlatForward`, so the numbers are the same.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AllLayers:
         self, kernels: ctypes.CDLL, layout: Layout, ops: NativeOps, pages: Sequence[LayerPages], *, block_size: int
     ) -> None:
         self._run = kernels.run_layers_bfloat16
-        self._run.argtypes, self._run.restype = [_POINTER, _NUMBER] + [_POINTER] * 4, None
+        self._run.argtypes, self._run.restype = [_POINTER, _NUMBER, *[_POINTER] * 4], None
         self._ops = ops
         layers = [_plan_layer(layer, own, ops) for layer, own in zip(layout.layers, pages, strict=True)]
         self._layers = (_LayerPlan * len(layers))(*layers)

@@ -118,11 +118,22 @@ class NativeForward(FlatForward):
         if library is None:
             raise NoSuchWayError("no compiled kernels")
         super().__init__(loaded, kv_cache, lambda layout: NativeOps(layout, library), make_native_product(library))
-        self._all_layers: AllLayers | None = None
-        if AllLayers.takes(self._layout):
-            assert isinstance(self.ops, NativeOps)
-            self._all_layers = AllLayers(library, self._layout, self.ops, self._pages, block_size=kv_cache.block_size)
+        self._library = library
+        self._all_layers = self._plan()
+        if self._all_layers is not None:
             self.name += ", all layers in one call"
+
+    def settle(self) -> None:
+        """As `FlatForward.settle`."""
+        super().settle()
+        # The plan of the check has its windows in it.
+        self._all_layers = self._plan()
+
+    def _plan(self) -> AllLayers | None:
+        if not AllLayers.takes(self._layout):
+            return None
+        assert isinstance(self.ops, NativeOps)
+        return AllLayers(self._library, self._layout, self.ops, self._pages, block_size=self._kv_cache.block_size)
 
     def _run_layers(self, x: torch.Tensor) -> torch.Tensor | None:
         delta = None if self._all_layers is None else self._all_layers.run(x)

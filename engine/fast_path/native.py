@@ -92,8 +92,18 @@ class NativeOps:
         """Say where the batch is laid out, if it has short sequences only; the addresses hold until the next `begin`."""
         if self._long:
             return None
-        places = (self._batch.positions, self._batch.slot_mapping, self._tables, *self._queries)
-        return ShortQueries(*(place.data_ptr() for place in places), self._queries.shape[1], self._tables.shape[1], self._threads)
+        rows, sequences, lengths = self._query_places
+        return ShortQueries(
+            positions=self._batch.positions.data_ptr(),
+            slots=self._batch.slot_mapping.data_ptr(),
+            tables=self._tables.data_ptr(),
+            rows=rows,
+            sequences=sequences,
+            lengths=lengths,
+            num_queries=self._queries.shape[1],
+            max_blocks=self._tables.shape[1],
+            threads=self._threads,
+        )
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         """As `Ops.add_norm`."""

@@ -183,6 +183,38 @@ def test_without_a_compiler_torch_gives_the_same_tokens(tiny_model: Path, monkey
     assert outputs[0] == outputs[1]
 
 
+@needs_compiler
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_all_layers_in_one_call_give_the_same_numbers(
+    tmp_path: Path, pocket_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Bit for bit beside one call per operation, with prompts that join, biases, norms and windows."""
+    options = {"hidden_size": 64, "num_key_value_heads": 2, "head_dim": 16} | (
+        {"sliding_window": 12} if kind == "mistral" else {}
+    )
+    save_random_model(tmp_path, pocket_tokenizer, kind, **options)
+    prompts = [[1, 2, 3], [5] * 30, [9], [7, 8], [4] * 17]
+    params = [SamplingParams(max_tokens=number, logprobs=3, logprobs_mode="raw") for number in (30, 5, 12, 20, 8)]
+    results = []
+    for is_one_call in (True, False):
+        if not is_one_call:
+            monkeypatch.setattr(AllLayers, "takes", staticmethod(lambda layout: False))
+        engine = LLMEngine(
+            EngineConfig(model=str(tmp_path), dtype="bfloat16", max_model_len=128, max_num_batched_tokens=32, max_draft_tokens=0)
+        )
+        if is_one_call and "one call" not in engine._runner.way:
+            pytest.skip("this processor multiplies otherwise")
+        for index, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
+            engine.add_request(str(index), prompt, own)
+        steps = []
+        while engine.has_unfinished():
+            steps.append([(output.request_id, output.new_token_ids, output.new_logprobs) for output in engine.step()])
+        results.append(steps)
+        engine.close()
+    assert sum(len(logprobs) for step in results[0] for _, _, logprobs in step) > 60
+    assert results[0] == results[1]
+
+
 @pytest.fixture
 def empty_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -241,7 +273,7 @@ def test_cuda_graphs_give_the_same_tokens(
     save_random_model(tmp_path, pocket_tokenizer, kind, **options)
     prompts = [[1, 2, 3], [5] * 30, [9], [7, 8], [4] * 17]
     params = [SamplingParams(max_tokens=number) for number in (30, 5, 12, 20, 8)]
-    config = EngineConfig(model=str(tmp_path), max_model_len=128, max_draft_tokens=0)
+    config = EngineConfig(model=str(tmp_path), max_model_len=128)
     engine = LLMEngine(config)
     wanted = [output.token_ids for output in engine.generate(prompts, params)]
     engine.close()
@@ -277,7 +309,7 @@ def test_capture_that_fails_costs_speed_only(
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError("no memory for a graph")
 
-    config = EngineConfig(model=str(tiny_model), max_draft_tokens=0)
+    config = EngineConfig(model=str(tiny_model))
     plain = LLMEngine(config)
     monkeypatch.setattr(model_runner, "WAYS", (GraphOnCpu,))
     monkeypatch.setattr(cuda, "capture", fail)
