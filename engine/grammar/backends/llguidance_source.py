@@ -19,11 +19,6 @@ from ..spec import GrammarSpec
 from ..support import rewritten_schema
 
 _HEAD = '%llguidance {"no_forcing": true}\n'
-FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid uri".split())
-"""Formats that llguidance 1.9.1 masks."""
-_STANDARD_FORMATS = FORMATS | frozenset(
-    "idn-email idn-hostname uri-reference iri iri-reference uri-template json-pointer relative-json-pointer regex".split()
-)
 _MAX_MULTIPLE = 10_000
 """Larger multiples run into the limits of the lexer in the middle of a number."""
 _FAR = {"integer": 10**18, "number": 10**15}
@@ -54,13 +49,12 @@ def _schema(spec: GrammarSpec) -> dict[str, Any]:
     if spec.any_order:
         raise UnsupportedGrammarError("llguidance keeps the order of the schema", hint="leave any_order out")
     schema = rewritten_schema(spec, backend="llguidance")
-    _refuse_what_is_misread(schema)
-    if spec.max_number_digits is not None:
-        schema = _bound_numbers(schema)
-    known = _without_unknown_formats(schema)
-    if known is False:
+    if schema is False:
         raise UnsupportedGrammarError("no value can satisfy this schema", pointer="#")
-    return {**(known if isinstance(known, dict) else {}), "x-guidance": _white_space_options(spec)}
+    _refuse_what_is_misread(schema)
+    if spec.max_number_digits is not None and any(_is_endless(place.schema) for place in walk_schemas(schema)):
+        schema = _bound_numbers(schema)
+    return {**(schema if isinstance(schema, dict) else {}), "x-guidance": _white_space_options(spec)}
 
 
 def _white_space_options(spec: GrammarSpec) -> dict[str, Any]:
@@ -104,6 +98,13 @@ def _coefficient(multiple: float) -> float:
     return multiple
 
 
+def _is_endless(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and not _ENDLESS.isdisjoint(schema)
+
+
+_ENDLESS = frozenset(("multipleOf", "exclusiveMinimum", "exclusiveMaximum"))
+
+
 def _bound_numbers(schema: Any) -> Any:
     """Close what the cap of digits could not end: multiples without a range, and decimals above an excluded bound.
 
@@ -126,13 +127,3 @@ def _bound_numbers(schema: Any) -> Any:
         if all(isinstance(bound, (int, float)) and round(bound, 8) == bound for bound in bounds):
             closed["multipleOf"] = _FINEST_STEP
     return closed
-
-
-def _without_unknown_formats(schema: Any) -> Any:
-    """A format that the standard does not know is an annotation; llguidance refuses it."""
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = map_subschemas(schema, _without_unknown_formats)
-    if kept.get("format") not in _STANDARD_FORMATS:
-        kept.pop("format", None)
-    return kept

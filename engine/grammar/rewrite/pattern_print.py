@@ -7,12 +7,15 @@ left out; llguidance escapes it by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from .regular import LAST, Automaton, Language, Languages, Ranges, TooLargeError, build, join_ranges
 
 MAX_LENGTH = 12_000
 """Characters of a printed pattern."""
 MAX_STATES = 150
+MAX_REMEMBERED_SETS = 256
+"""Classes of characters come again at every edge of an automaton, and a category of Unicode is 10,000 characters of text."""
 _SPECIAL = frozenset("\\^$.|?*+()[]{}-/&~#\"' <>,=!:")
 _JSON_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 # xgrammar 0.2.9 takes spellings in UTF-8 that are too long where one range holds characters of more lengths than one.
@@ -113,6 +116,7 @@ def _quantifier(low: int, high: int | None) -> str:
     return f"{{{low}}}" if low == high else f"{{{low},{end}}}"
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_SETS)
 def print_plain_set(ranges: Ranges) -> str:
     """Write characters as a class in the words of llguidance."""
     if _holds(ranges, 0, 0x1F) and not (_holds(ranges, 0x22, 0x22) and _holds(ranges, 0x5C, 0x5C)):
@@ -137,6 +141,7 @@ def _character(code: int) -> str:
     return rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" if code < 0x10000 else rf"\U{code:08x}"
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_SETS)
 def print_json_set(ranges: Ranges) -> str:
     """Write characters as they stand in JSON text; those that JSON escapes are left out."""
     plain = _subtract(ranges, _JSON_ESCAPED)
