@@ -122,6 +122,7 @@ def test_cancel_from_another_thread_ends_the_reading(engine: AsyncLLMEngine) -> 
 def test_slow_reader_gets_merged_outputs(engine: AsyncLLMEngine) -> None:
     stream = engine.submit([1, 2], SamplingParams(max_tokens=40))
     wait_until_idle(engine)
+    engine.totals()  # answered once what the last step brought has been handed out
     [output] = list(stream)
     assert output.new_token_ids == output.token_ids
     assert len(output.token_ids) == 40
