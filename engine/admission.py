@@ -15,7 +15,7 @@ from typing import Any
 
 from reasoning_parsers import OnUnknown, ReasoningGate, ReasoningParserError, TokenMarkers
 
-from .answer_budget import ClosingGuard, ThinkingBudget, answer_room
+from .answer_budget import ClosingGuard, FirstEndings, ThinkingBudget, answer_room
 from .errors import InvalidRequestError
 from .grammar import GrammarSpec, Matcher
 from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind
@@ -67,6 +67,7 @@ class Admission:
         self._vocabulary = vocabulary
         self._check_grammar = check_grammar
         self._new_drafter = new_drafter
+        self._first_endings = FirstEndings(self._find_closing)
 
     def admit(self, request: Request) -> Sequence:
         """Make the sequence.
@@ -101,7 +102,7 @@ class Admission:
             priority=request.priority,
         )
         if request.grammar is not None:
-            sequence.guard = self._new_guard(stop_ids)
+            sequence.guard = self._new_guard(stop_ids, request.grammar)
         if self._new_drafter is not None:
             sequence.drafter = self._new_drafter(prompt_ids)
         return sequence
@@ -182,12 +183,13 @@ class Admission:
             raise InvalidRequestError(str(error), param="on_unknown") from error
         return gate
 
-    def _new_guard(self, stop_ids: frozenset[int]) -> ClosingGuard:
+    def _new_guard(self, stop_ids: frozenset[int], spec: GrammarSpec) -> ClosingGuard:
         return ClosingGuard(
             self._find_closing,
             min(self._loaded.stop_token_ids or stop_ids),
             endings_behind=partial(endings_behind, self._vocabulary),
             looks_always=bool(self._vocabulary.missing_bytes),
+            find_first=partial(self._first_endings.find, hash(spec)),
         )
 
     def _find_closing(self, matcher: Matcher, limit: int) -> list[int] | None:

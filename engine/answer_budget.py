@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,7 @@ EndingsBehind = Callable[[list[int], int], Iterable[list[int]]]
 
 ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
+MAX_FIRST_ENDINGS = 256
 RETRY_AFTER = 8
 """Tokens until the next look where no ending was found."""
 
@@ -73,6 +75,41 @@ class ThinkingBudget:
         return cls(left, "reserve", transition)
 
 
+class FirstEndings:
+    """Endings from the starts of grammars, which many requests share: looked for once each, the latest few hundred kept."""
+
+    def __init__(self, find_closing: FindClosing) -> None:
+        self._find_closing = find_closing
+        self._endings: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+
+    def find(self, key: int, matcher: Matcher, limit: int) -> list[int] | None:
+        """Give an ending from where the matcher stands, as `find_closing` does.
+
+        Args:
+            key: Names the grammar. What is known is tried before it is given, so that two with one key do no harm.
+            matcher: At the start of the answer; does not change.
+            limit: Most ids of the ending.
+        """
+        known = self._endings.get(key)
+        if known is not None and len(known) <= limit and _is_ending(matcher, known):
+            self._endings.move_to_end(key)
+            return list(known)
+        found = self._find_closing(matcher, limit)
+        if found is not None:
+            self._endings[key] = tuple(found)
+            if len(self._endings) > MAX_FIRST_ENDINGS:
+                self._endings.popitem(last=False)
+        return found
+
+
+def _is_ending(matcher: Matcher, token_ids: Sequence[int]) -> bool:
+    if not matcher.accept_tokens(token_ids):
+        return False
+    is_whole = matcher.is_completed()
+    matcher.rollback(len(token_ids))
+    return is_whole
+
+
 class ClosingGuard:
     """Keeps a constrained answer able to end within its limit.
 
@@ -90,6 +127,7 @@ class ClosingGuard:
         stop_token_id: What ends the answer after the value.
         endings_behind: Guesses what is left of a known ending.
         looks_always: Whether the vocabulary is such a one.
+        find_first: Finds one from the start of the answer; None looks for it like for any other.
     """
 
     def __init__(
@@ -99,8 +137,10 @@ class ClosingGuard:
         *,
         endings_behind: EndingsBehind = lambda ending, _: [ending],
         looks_always: bool = False,
+        find_first: FindClosing | None = None,
     ) -> None:
         self._find_closing = find_closing
+        self._find_first = find_first or find_closing
         self._endings_behind = endings_behind
         self._stop_token_id = stop_token_id
         self._looks_always = looks_always
@@ -117,12 +157,12 @@ class ClosingGuard:
             num_left: Tokens that may still be written, this one and the stop id among them.
         """
         if self._look_at < 0:
-            self._look(matcher, num_left)
+            self._look(self._find_first, matcher, num_left)
         if token_id == self._stop_token_id or not self._must_look(num_left):
             self._ending = None
             return token_id
         if self._ending is None:
-            self._look(matcher, num_left)
+            self._look(self._find_closing, matcher, num_left)
         if self._ending is None:
             return token_id  # no ending is known that fits: nothing to lead to
         ending = self._ending_after(matcher, token_id, num_left - 2)
@@ -154,8 +194,8 @@ class ClosingGuard:
                 after.rollback(len(guess))
         return self._find_closing(after, limit) if limit >= 0 else None
 
-    def _look(self, matcher: Matcher, num_left: int) -> None:
-        self._ending = self._find_closing(matcher, num_left - 1)
+    def _look(self, find_closing: FindClosing, matcher: Matcher, num_left: int) -> None:
+        self._ending = find_closing(matcher, num_left - 1)
         self._look_at = _look_at(self._ending, num_left)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from engine.answer_budget import ClosingGuard
+from engine.answer_budget import ClosingGuard, FirstEndings
 from engine.grammar import Matcher
 from engine.grammar.closing import closing_tokens, endings_behind
 from tests.engine.grammar_backends import BACKENDS, SMALL, STOP, allowed, make_backend, new_matcher, schema_spec, text_of
@@ -88,6 +88,20 @@ def test_ending_that_is_written_is_searched_once() -> None:
     find = Searches()
     assert write(guard_with(find), matcher, [*ending, STOP], len(ending) + 1) == [*ending, STOP]
     assert find.count == 1
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_first_ending_of_a_grammar_is_searched_once_for_all_requests(name: str) -> None:
+    """A key that two grammars share, or a limit that what is known does not keep, is a search more and no other answer."""
+    find = Searches()
+    endings = FirstEndings(find)
+    first, second = (new_matcher(make_backend(name), schema_spec(schema), (STOP,)) for schema in (PERSON, {"type": "array"}))
+    for matcher, key, limit, num_searches in (
+        (first, 1, 400, 1), (first, 1, 300, 1), (first, 2, 400, 2), (second, 1, 400, 3), (first, 1, 400, 4), (first, 1, 2, 5),
+        (first, 1, 400, 5),
+    ):  # fmt: skip
+        assert endings.find(key, matcher, limit) == closing_tokens(matcher, SMALL, limit, is_quick=True)
+        assert find.count == num_searches
 
 
 def test_other_text_other_cuts_and_other_values_need_few_searches() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -57,6 +58,7 @@ def fills(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fills]:
     found = Fills()
     monkeypatch.setattr(mask_filler, "fill_masks", found)
     monkeypatch.setattr(mask_filler, "BESIDE_FROM_S", -1.0)
+    monkeypatch.setattr(mask_filler, "has_spare_core", lambda: True)
     yield found
     assert not found.is_going_on
 
@@ -155,6 +157,7 @@ def test_second_thread_is_woken_for_rows_that_are_worth_it(
     fills.delay_s = 0.01
     monkeypatch.setattr(mask_filler, "fill_masks", fills)
     monkeypatch.setattr(mask_filler, "BESIDE_FROM_S", worth_s)
+    monkeypatch.setattr(mask_filler, "has_spare_core", lambda: True)
     filler = MaskFiller(40, BitmaskPool(1, 40), is_device_apart=False)
     for _ in range(12):
         filler.start([], StepClock())()
@@ -172,3 +175,20 @@ def test_device_of_its_own_is_told_what_to_do_first(fills: Fills) -> None:
     assert fills.num_beside == 0
     assert clock.seconds("fill") > 0
     filler.close()
+
+
+def test_no_core_to_spare_means_that_nothing_runs_beside_the_model(
+    tiny_engine: LLMEngine, fills: Fills, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mask_filler, "has_spare_core", lambda: False)
+    [answer] = tiny_engine.generate([[5, 6]], SamplingParams(max_tokens=80), grammars=SPEC, on_unknown="constrain")
+    assert answer.stop_reason == "stop"
+    assert fills.threads
+    assert not fills.num_beside
+
+
+@pytest.mark.parametrize("num_threads", [1, 10_000])
+def test_spare_core_is_one_that_torch_does_not_use(monkeypatch: pytest.MonkeyPatch, num_threads: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    assert mask_filler.has_spare_core() == (num_threads == 1)
