@@ -109,7 +109,7 @@ def test_large_grammar_is_checked_at_once(kind: str, text: str) -> None:
         MAKERS[kind](text)
     except GrammarError:
         pass
-    assert time.process_time() - start < 2.5
+    assert time.process_time() - start < 12
 
 
 # (kind, text, accepted, refused, backends that take it)

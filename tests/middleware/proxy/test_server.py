@@ -285,7 +285,7 @@ def test_server_gives_up_on_a_client_that_does_not_read(monkeypatch: pytest.Monk
         connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         assert upstream.has_started.wait(5)
         assert upstream.was_cancelled.wait(5)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while httpx2.get(f"{server.base_url}/health").json()["num_running"]:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -469,7 +469,9 @@ def test_server_ends_all_answers_with_the_first_error() -> None:
         response = _post(server, n=2)
         assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_unavailable")
         # And the next request is served.
-        upstream._replies.append(reply("", "again"))
+        # The other answer may be stopped before it asks, or ask later.
+        upstream._replies.clear()
+        upstream._replies += [reply("", "again")] * 2
         assert _post(server).json()["choices"][0]["message"]["content"] == "again"
 
 
