@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +10,7 @@ from reasoning_parsers import TokenMarkers
 
 from .errors import InvalidRequestError
 from .grammar import Matcher
+from .grammar.byte_lru import ByteLRU
 from .sampling_params import SamplingParams
 
 Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_end"]
@@ -24,7 +24,9 @@ EndingsBehind = Callable[[list[int], int], Iterable[list[int]]]
 
 ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
-MAX_FIRST_ENDINGS = 256
+FIRST_ENDINGS_BYTES = 512 * 2**10
+_ENDING_BYTES = 200
+"""What an ending takes besides its ids: its key, and its place in the order."""
 RETRY_AFTER = 8
 """Tokens until the next look where no ending was found."""
 
@@ -76,11 +78,11 @@ class ThinkingBudget:
 
 
 class FirstEndings:
-    """Endings from the starts of grammars, which many requests share: looked for once each, the latest few hundred kept."""
+    """Endings from the starts of grammars, which many requests share: looked for once each, the latest kept."""
 
     def __init__(self, find_closing: FindClosing) -> None:
         self._find_closing = find_closing
-        self._endings: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+        self._endings: ByteLRU[int, tuple[int, ...]] = ByteLRU(FIRST_ENDINGS_BYTES)
 
     def find(self, key: int, matcher: Matcher, limit: int) -> list[int] | None:
         """Give an ending from where the matcher stands, as `find_closing` does.
@@ -92,17 +94,15 @@ class FirstEndings:
         """
         known = self._endings.get(key)
         if known is not None and len(known) <= limit and _is_ending(matcher, known):
-            self._endings.move_to_end(key)
             return list(known)
         found = self._find_closing(matcher, limit)
         if found is not None:
-            self._endings[key] = tuple(found)
-            if len(self._endings) > MAX_FIRST_ENDINGS:
-                self._endings.popitem(last=False)
+            self._endings.put(key, tuple(found), _ENDING_BYTES + 8 * len(found))
         return found
 
 
 def _is_ending(matcher: Matcher, token_ids: Sequence[int]) -> bool:
+    """Whether ids lead to a whole value; the matcher is left as it was."""
     if not matcher.accept_tokens(token_ids):
         return False
     is_whole = matcher.is_completed()
@@ -188,10 +188,8 @@ class ClosingGuard:
         if not after.accept_tokens([token_id]):
             return None
         for guess in self._endings_behind(known, token_id):
-            if len(guess) <= limit and after.accept_tokens(guess):
-                if after.is_completed():
-                    return guess
-                after.rollback(len(guess))
+            if len(guess) <= limit and _is_ending(after, guess):
+                return guess
         return self._find_closing(after, limit) if limit >= 0 else None
 
     def _look(self, find_closing: FindClosing, matcher: Matcher, num_left: int) -> None:

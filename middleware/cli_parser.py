@@ -48,6 +48,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     _add_family(parser)
 
 
+def _add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_text: str, epilog: str
+) -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(name, help=help_text, epilog=epilog, formatter_class=formatter)
+
+
 def _add_family(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--family",
@@ -63,11 +70,8 @@ def _add_families(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser(
-        "demo",
-        help="watch a model think about written orders and answer with validated objects",
-        epilog=DEMO_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    demo = _add_command(
+        commands, "demo", "watch a model think about written orders and answer with validated objects", DEMO_EPILOG
     )
     _add_model(demo)
     demo.add_argument("--count", type=_count, default=5, metavar="N", help="how many orders (default: %(default)s)")
@@ -77,12 +81,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    generate = commands.add_parser(
-        "generate",
-        help="answer one prompt, as an object if a schema is given",
-        epilog=GENERATE_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    generate = _add_command(commands, "generate", "answer one prompt, as an object if a schema is given", GENERATE_EPILOG)
     generate.add_argument("prompt", nargs="?", help="the prompt; `-` or nothing reads standard input")
     kinds = generate.add_mutually_exclusive_group()
     kinds.add_argument("--schema", metavar="WHAT", help="a JSON schema or its file, or module:Class of a pydantic model or type")
@@ -104,12 +103,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = commands.add_parser(
-        "serve",
-        help="run an OpenAI-compatible server",
-        epilog=SERVE_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    serve = _add_command(commands, "serve", "run an OpenAI-compatible server", SERVE_EPILOG)
     serve.add_argument(
         "--model",
         action="append",
@@ -131,12 +125,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parsers = commands.add_parser(
-        "parsers",
-        help="list the reasoning families: names, markers, switches, sources",
-        epilog=PARSERS_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parsers = _add_command(commands, "parsers", "list the reasoning families: names, markers, switches, sources", PARSERS_EPILOG)
     shape = parsers.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print a JSON array with all fields")
     shape.add_argument("--markdown", action="store_true", help="print the page docs/families.md")
@@ -144,11 +133,8 @@ def _add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    check = commands.add_parser(
-        "check",
-        help="tell whether a schema or a grammar is taken, and what the masks enforce",
-        epilog=CHECK_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    check = _add_command(
+        commands, "check", "tell whether a schema or a grammar is taken, and what the masks enforce", CHECK_EPILOG
     )
     check.add_argument("source", metavar="SCHEMA_OR_FILE", help="a file, the text itself, or - for standard input")
     kinds = check.add_mutually_exclusive_group()
@@ -166,11 +152,8 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    inspect = commands.add_parser(
-        "inspect",
-        help="show which reasoning family a model is of, why, and where the gate would open",
-        epilog=INSPECT_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    inspect = _add_command(
+        commands, "inspect", "show which reasoning family a model is of, why, and where the gate would open", INSPECT_EPILOG
     )
     inspect.add_argument("model", metavar="MODEL", help="pocket-r1, a folder, a tokenizer.json, a hub id, or a remote model")
     inspect.add_argument("--base-url", metavar="URL", help="address of an OpenAI-compatible server, for a remote model")
@@ -179,12 +162,7 @@ def _add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_split(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    split = commands.add_parser(
-        "split",
-        help="split a model's output on standard input into reasoning and content",
-        epilog=SPLIT_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    split = _add_command(commands, "split", "split a model's output on standard input into reasoning and content", SPLIT_EPILOG)
     split.add_argument("--family", required=True, metavar="NAME", help="reasoning family; `thinkgate parsers` lists them")
     _add_families(split)
     split.add_argument(

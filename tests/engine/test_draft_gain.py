@@ -20,6 +20,17 @@ MACHINES: dict[str, Cost] = {
 }
 
 
+def verify(gain: DraftGain, found: list[str], rate: float, rng: random.Random, *, is_constrained: bool) -> tuple[int, int]:
+    """Keep what the gain takes of the drafts of one sequence, of which a share holds; gives how many are kept, and hold."""
+    kept = found[: gain.num_worth(found, is_constrained=is_constrained)]  # type: ignore[arg-type]
+    num_accepted = 0
+    while num_accepted < len(kept) and rng.random() < rate:
+        num_accepted += 1
+    if kept:
+        gain.note_verified(kept, num_accepted)  # type: ignore[arg-type]
+    return len(kept), num_accepted
+
+
 def serve(gain: DraftGain, cost: Cost, rate: float, *, batch: int = 1, steps: int = 3000, length: int = 8) -> float:
     """Let every sequence find `length` forced drafts at every look, of which a share holds; gives tokens per second."""
     rng = random.Random(1)
@@ -29,13 +40,8 @@ def serve(gain: DraftGain, cost: Cost, rate: float, *, batch: int = 1, steps: in
         num_drafts = 0
         for _ in range(batch):
             found = ["forced"] * length if gain.may_look(is_constrained=True) else []
-            kept = found[: gain.num_worth(found, is_constrained=True)]  # type: ignore[arg-type]
-            num_accepted = 0
-            while num_accepted < len(kept) and rng.random() < rate:
-                num_accepted += 1
-            if kept:
-                gain.note_verified(kept, num_accepted)  # type: ignore[arg-type]
-            num_drafts += len(kept)
+            num_kept, num_accepted = verify(gain, found, rate, rng, is_constrained=True)
+            num_drafts += num_kept
             num_tokens += 1 + num_accepted
         step_s = cost(batch + num_drafts) * rng.uniform(1.0, 1.1)
         gain.note_step(step_s, num_drafts=num_drafts)
@@ -131,13 +137,8 @@ def serve_ahead(
             if length:
                 gain.note_suggested(is_used=is_used)
             found = ["model"] * length if is_used else []
-            kept = found[: gain.num_worth(found, is_constrained=False)]  # type: ignore[arg-type]
-            num_accepted = 0
-            while num_accepted < len(kept) and rng.random() < rate:
-                num_accepted += 1
-            if kept:
-                gain.note_verified(kept, num_accepted)  # type: ignore[arg-type]
-            num_drafts += len(kept)
+            num_kept, num_accepted = verify(gain, found, rate, rng, is_constrained=False)
+            num_drafts += num_kept
             num_tokens += 1 + num_accepted
         step_s = cost(batch + num_drafts) * rng.uniform(1.0, 1.1)
         gain.note_step(step_s, num_drafts=num_drafts)
