@@ -21,8 +21,9 @@ def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
 class BlockPool:
     """Counts the holders of every block and remembers what free blocks still contain.
 
-    A block that nobody holds keeps its contents, and its digest, until it is taken for something else; those that were let go
-    longest ago are taken first, blocks without a digest before all others.
+    A block that nobody holds keeps its contents, and its digest, until it is taken for something else. Blocks without a digest
+    are taken first, of them those that were held already; then those that were let go longest ago. What is kept here grows with
+    the blocks that were ever held, not with those that there are.
 
     Args:
         num_blocks: Blocks there are; their ids are 0 to `num_blocks - 1`.
@@ -30,20 +31,21 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._num_holders = [0] * num_blocks
-        self._digests: list[bytes | None] = [None] * num_blocks
+        # Of the blocks that were ever held, which are those from 0 on.
+        self._num_holders: list[int] = []
+        self._digests: list[bytes | None] = []
         self._by_digest: dict[bytes, int] = {}
-        # In the order in which they are taken.
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        # Those of them that nobody holds any more, in the order in which they are taken.
+        self._free: OrderedDict[int, None] = OrderedDict()
 
     @property
     def num_free(self) -> int:
         """Blocks that nobody holds."""
-        return len(self._free)
+        return self.num_blocks - len(self._num_holders) + len(self._free)
 
     def is_free(self, block_id: int) -> bool:
         """Whether nobody holds this block."""
-        return block_id in self._free
+        return block_id in self._free or block_id >= len(self._num_holders)
 
     def find(self, digest: bytes) -> int | None:
         """Give a block with these contents, held or free, or None; does not change state."""
@@ -53,7 +55,7 @@ class BlockPool:
         """Hold blocks for new contents; ask `num_free` first."""
         taken = []
         for _ in range(num_blocks):
-            block_id, _ = self._free.popitem(last=False)
+            block_id = self._next()
             self.forget(block_id)
             self._num_holders[block_id] = 1
             taken.append(block_id)
@@ -93,6 +95,18 @@ class BlockPool:
         if digest is not None:
             self._digests[block_id] = None
             del self._by_digest[digest]
+
+    def _next(self) -> int:
+        """Give the free block that is taken next, out of those that are free."""
+        first = next(iter(self._free), None)
+        is_untouched_left = len(self._num_holders) < self.num_blocks
+        if first is None or (is_untouched_left and self._digests[first] is not None):
+            assert is_untouched_left, "ask `num_free` first"
+            self._num_holders.append(0)
+            self._digests.append(None)
+            return len(self._num_holders) - 1
+        del self._free[first]
+        return first
 
     def reset(self) -> None:
         """Take every block back and forget everything."""

@@ -41,6 +41,10 @@ _OPTIONAL_COUNTS = frozenset(
 )
 MAX_THREADS = 1024
 """More end the process where torch makes them."""
+MAX_COUNT = 10**15
+"""Of everything that is counted: products of two settings, and what a system call takes, stay whole numbers of 64 bits."""
+MAX_TIMEOUT_S = 10**7
+"""Some months; a thread cannot wait for ever longer times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +132,13 @@ class EngineConfig:
             is_optional = name in _OPTIONAL_COUNTS
             is_right = (value is None and is_optional) or (_is_int(value) and value >= 1)
             yield name, is_right, "a whole number of at least 1" + (", or None" if is_optional else "")
+            yield name, value is None or value <= MAX_COUNT, f"at most {MAX_COUNT:,}"
         yield "num_threads", self.num_threads is None or self.num_threads <= MAX_THREADS, f"at most {MAX_THREADS}"
         yield "max_draft_tokens", _is_int(self.max_draft_tokens) and self.max_draft_tokens >= 0, "a whole number of at least 0"
+        yield "max_draft_tokens", self.max_draft_tokens <= MAX_COUNT, f"at most {MAX_COUNT:,}"
         seconds: object = self.grammar_timeout_s
-        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        yield "grammar_timeout_s", is_number and 0 < self.grammar_timeout_s < float("inf"), "a positive number of seconds"
+        is_time = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT_S
+        yield "grammar_timeout_s", is_time, f"a positive number of seconds, at most {MAX_TIMEOUT_S:,}"
         for name in ("model", "device", "family"):
             yield name, isinstance(getattr(self, name), str), "a text"
         yield "dtype", self.dtype in _DTYPES, f"one of {', '.join(_DTYPES)}"

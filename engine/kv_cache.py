@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from .block_pool import ROOT_DIGEST, BlockPool, block_digest
+from .errors import InvalidRequestError
 
 logger = logging.getLogger(__name__)
 
@@ -197,11 +198,22 @@ class PagedKVCache:
             self._pool.reset()
 
     def pages(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> LayerPages:
-        """Give a layer's tensors; they are made on first use, for keys and values like these, `(tokens, heads, head_dim)`."""
+        """Give a layer's tensors; they are made on first use, for keys and values like these, `(tokens, heads, head_dim)`.
+
+        Raises:
+            InvalidRequestError: There is no memory for them.
+        """
         pages = self.layers[layer]
         if pages.keys is None:
             room = (self.num_blocks + 1, self.block_size)
-            pages.keys, pages.values = (_zeros((*room, *like.shape[1:]), like.dtype, self._device) for like in (keys, values))
+            try:
+                pages.keys, pages.values = (_zeros((*room, *like.shape[1:]), like.dtype, self._device) for like in (keys, values))
+            except (MemoryError, torch.OutOfMemoryError) as error:
+                raise InvalidRequestError(
+                    f"there is no memory for {self.num_blocks} blocks of {self.block_size} tokens: {error}",
+                    param="kv_cache_bytes",
+                    hint="set kv_cache_bytes, max_num_seqs or max_model_len lower",
+                ) from error
         return pages
 
     def _find_prefix(self, sequence: CachedSequence) -> list[int]:

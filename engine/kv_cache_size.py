@@ -9,8 +9,8 @@ import torch
 
 from .config import EngineConfig
 from .errors import InvalidRequestError
+from .free_memory import free_memory_bytes, total_memory_bytes
 from .kv_cache import PagedKVCache
-from .model_files import free_memory_bytes
 from .model_loader import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,10 @@ def plan_num_blocks(config: EngineConfig, loaded: LoadedModel, *, beside: Loaded
             f"{loaded.max_model_len}",
             param="kv_cache_bytes" if config.kv_cache_bytes is not None else "max_model_len",
             hint="set max_model_len lower or kv_cache_bytes higher",
+        )
+    if num_blocks * block_bytes > (there := _all_bytes(loaded.device)):
+        raise InvalidRequestError(
+            f"kv_cache_bytes {budget} is more than the memory there is: {there} bytes", param="kv_cache_bytes"
         )
     logger.info("KV cache: %d blocks of %d tokens, up to %.1f GiB", num_blocks, block_size, num_blocks * block_bytes / 2**30)
     return num_blocks
@@ -101,6 +105,11 @@ def bytes_per_token(loaded: LoadedModel) -> int:
 
 def _blocks_for(num_tokens: int, block_size: int) -> int:
     return -(-num_tokens // block_size)
+
+
+def _all_bytes(device: torch.device) -> int:
+    """Memory that a cache could take at most: on the CPU its pages are backed when they are first used, on CUDA at once."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else total_memory_bytes()
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as hf_logging
 
 from .errors import ModelLoadError
+from .free_memory import free_memory_bytes
 from .hub import check_reachable
 
 logger = logging.getLogger(__name__)
@@ -118,19 +118,6 @@ def _widen_if_it_fits(model: Any) -> Any:
         model.dtype,
     )
     return model.float()
-
-
-def free_memory_bytes() -> int:
-    """Give the free memory of this machine; 8 GiB where the system does not say."""
-    try:
-        info = Path("/proc/meminfo").read_text(encoding="ascii")
-        return 1024 * next(int(line.split()[1]) for line in info.splitlines() if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return 8 * 2**30
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .attention import Chunk
-from .errors import ModelLoadError, NoSuchWayError
+from .errors import InvalidRequestError, ModelLoadError, NoSuchWayError
 from .fast_path.cuda import GraphForward
 from .fast_path.forward import FlatForward, NativeForward
 from .kv_cache import BlockTable, PagedKVCache
@@ -59,6 +59,7 @@ class ModelRunner:
 
     Raises:
         ModelLoadError: No way computes what the model computes by itself.
+        InvalidRequestError: There is no memory for the cache.
     """
 
     def __init__(self, loaded: LoadedModel, kv_cache: PagedKVCache) -> None:
@@ -104,6 +105,8 @@ class ModelRunner:
             except NoSuchWayError as error:
                 logger.debug("%s: %s", way.__name__, error)
                 continue
+            except InvalidRequestError:
+                raise  # the cache's: there is no memory for it, whichever way the model is run
             except Exception as error:  # models raise anything when they are given a cache that they do not know
                 complaints.append(f"{way.__name__}: {error}")
                 continue

@@ -13,6 +13,11 @@ LogprobsMode = Literal["raw", "processed"]
 MAX_N = 64
 MAX_LOGPROBS = 100
 MAX_STOP_STRINGS = 16
+MAX_COUNT = 2**63 - 1
+"""Of tokens and of seeds, which are whole numbers of 64 bits."""
+MAX_REPETITION_PENALTY = 1000.0
+MAX_LOGIT_BIAS = 1e30
+"""Logits are float32, whose largest is 3e38; sums must stay below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +36,10 @@ class SamplingParams:
         transition: Text that is written into the thinking before it is closed for want of tokens.
         n: Answers to one prompt, up to `MAX_N`. With a seed, answer i is that of the seed plus i.
         min_p: Keep tokens that are at least this share as likely as the likeliest, in [0, 1]; 0 keeps all.
-        repetition_penalty: Divides positive and multiplies negative logits of tokens of prompt and output; above 0, 1 is none.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens of prompt and output; 0.001 to 1,000.
         presence_penalty: Taken off the logits of tokens that the output has, -2 to 2.
         frequency_penalty: The same once per occurrence, -2 to 2.
-        logit_bias: Added to the logits of these ids.
+        logit_bias: Added to the logits of these ids; -1e30 to 1e30.
         bad_words: Texts whose usual tokens may not be completed, with or without a space before them. Another spelling in tokens
             may still get through.
         min_tokens: Stop ids are held back for so many tokens.
@@ -92,6 +97,8 @@ class SamplingParams:
         budget = self.max_reasoning_tokens
         yield "max_reasoning_tokens", budget is None or (_is_int(budget) and budget >= 0), "a whole number of at least 0, or None"
         yield "reserve", _is_int(self.reserve) and self.reserve >= 0, "a whole number of at least 0"
+        for name in ("max_tokens", "min_tokens", "max_reasoning_tokens", "reserve"):
+            yield name, (getattr(self, name) or 0) <= MAX_COUNT, "at most 2**63 - 1"
         yield "transition", self.transition == "" or _are_texts((self.transition,)), "a text"
         yield "stop_token_ids", _are_ids(self.stop_token_ids), "token ids"
         yield "ignore_eos", isinstance(self.ignore_eos, bool), "a bool"
@@ -102,18 +109,23 @@ class SamplingParams:
         yield "temperature", _is_number(self.temperature) and self.temperature >= 0, "a finite number, not negative"
         yield "top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "in (0, 1]"
         yield "min_p", _is_number(self.min_p) and 0 <= self.min_p <= 1, "in [0, 1]"
-        yield "top_k", _is_int(self.top_k) and self.top_k >= 0, "a whole number, 0 for no limit"
-        yield "seed", self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**63), "a whole number from 0 to 2**63 - 1"
+        yield "top_k", _is_int(self.top_k) and 0 <= self.top_k <= MAX_COUNT, "a whole number, 0 for no limit, at most 2**63 - 1"
+        is_seed = self.seed is None or (_is_int(self.seed) and 0 <= self.seed <= MAX_COUNT)
+        yield "seed", is_seed, "a whole number from 0 to 2**63 - 1"
         yield "n", _is_int(self.n) and 1 <= self.n <= MAX_N, f"a whole number from 1 to {MAX_N}"
 
     def _logit_checks(self) -> Iterator[tuple[str, bool, str]]:
-        yield "repetition_penalty", _is_number(self.repetition_penalty) and self.repetition_penalty > 0, "a number above 0"
+        penalty = self.repetition_penalty
+        is_penalty = _is_number(penalty) and 1 / MAX_REPETITION_PENALTY <= penalty <= MAX_REPETITION_PENALTY
+        yield "repetition_penalty", is_penalty, f"a number from {1 / MAX_REPETITION_PENALTY:g} to {MAX_REPETITION_PENALTY:,.0f}"
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             yield name, _is_number(value) and -2 <= value <= 2, "from -2 to 2"
         bias: object = self.logit_bias
         is_bias = isinstance(bias, Mapping) and _are_ids(tuple(bias)) and all(map(_is_number, bias.values()))
         yield "logit_bias", is_bias, "finite numbers by token id"
+        is_bounded = all(abs(value) <= MAX_LOGIT_BIAS for value in self.logit_bias.values())
+        yield "logit_bias", is_bounded, f"numbers from {-MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}"
         yield "bad_words", _are_texts(self.bad_words), "texts, none empty"
         most = f"a whole number from 0 to {MAX_LOGPROBS}, or None"
         yield "logprobs", self.logprobs is None or (_is_int(self.logprobs) and 0 <= self.logprobs <= MAX_LOGPROBS), most

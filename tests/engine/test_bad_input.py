@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine import (
     AsyncLLMEngine,
@@ -18,7 +19,11 @@ from engine import (
     InvalidRequestError,
     LLMEngine,
     SamplingParams,
+    kv_cache,
 )
+from engine.block_pool import BlockPool
+from engine.config import _COUNTS, MAX_COUNT, MAX_TIMEOUT_S
+from engine.grammar import compile_cost
 from tests.engine.odd_tokenizers import byte_level, save_tiny_model
 
 SPEC = GrammarSpec.from_json_schema({"enum": ["x", "yy"]})
@@ -39,6 +44,17 @@ PARAMS: dict[str, tuple[dict[str, Any], str]] = {
     "empty-stop": ({"stop": ("",)}, "stop"),
     "negative-budget": ({"max_reasoning_tokens": -1}, "max_reasoning_tokens"),
     "negative-reserve": ({"reserve": -1}, "reserve"),
+    "more-tokens-than-64-bits": ({"max_tokens": 2**63}, "max_tokens"),
+    "least-of-more-than-64-bits": ({"min_tokens": 10**400, "max_tokens": 10}, "min_tokens"),
+    "budget-of-more-than-64-bits": ({"max_reasoning_tokens": 2**63}, "max_reasoning_tokens"),
+    "reserve-of-more-than-64-bits": ({"reserve": 10**400}, "reserve"),
+    "top-k-of-more-than-64-bits": ({"top_k": 10**400}, "top_k"),
+    "seed-of-more-than-64-bits": ({"seed": 2**63}, "seed"),
+    "penalty-that-is-infinite-in-float32": ({"repetition_penalty": 10**300}, "repetition_penalty"),
+    "penalty-that-divides-into-infinity": ({"repetition_penalty": 1e-300}, "repetition_penalty"),
+    "bias-that-is-infinite-in-float32": ({"logit_bias": {5: 1e300}}, "logit_bias"),
+    "bias-that-is-no-float": ({"logit_bias": {5: -(10**400)}}, "logit_bias"),
+    "temperature-that-is-no-float": ({"temperature": 10**400}, "temperature"),
 }
 
 
@@ -150,6 +166,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "longer-than-the-model": ({"max_model_len": LENGTH + 1}, "max_model_len"),
     "no-room-for-an-answer": ({"max_model_len": 1}, "max_model_len"),
     "steps-smaller-than-the-batch": ({"max_num_seqs": 8, "max_num_batched_tokens": 8}, "max_num_batched_tokens"),
+    "cache-of-more-than-there-is": ({"kv_cache_bytes": 10**15, "max_num_seqs": 10**9}, "kv_cache_bytes"),
     "draft-model-without-drafts": ({"draft_model": "pocket-r1", "max_draft_tokens": 0}, "draft_model"),
 }
 
@@ -169,11 +186,60 @@ def test_cache_of_just_one_request_serves_them_one_after_the_other(tiny_model: P
     engine.close()
 
 
-def test_batch_of_millions_costs_nothing_until_it_comes(tiny_model: Path) -> None:
-    engine = LLMEngine(EngineConfig(model=str(tiny_model), max_num_seqs=10**7, kv_cache_bytes=2**20, max_draft_tokens=10**6))
-    [output] = engine.generate([PROMPT], SamplingParams(max_tokens=4), grammars=SPEC, on_unknown="constrain")
-    assert output.error is None
+@pytest.mark.parametrize("size", [MAX_COUNT + 1, 10**400], ids=["too-large", "no-float"])
+@pytest.mark.parametrize("name", [*_COUNTS, "max_draft_tokens"])
+def test_count_beyond_all_reason_names_itself(name: str, size: int) -> None:
+    options: dict[str, Any] = {"model": "pocket-r1", name: size}
+    with pytest.raises(InvalidRequestError, match=f"^{name} must be at most") as caught:
+        EngineConfig(**options)
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("seconds", [1e10, 10**400], ids=["years", "no-float"])
+def test_time_that_no_thread_can_wait_names_itself(seconds: float) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        EngineConfig(model="pocket-r1", grammar_timeout_s=seconds)
+    assert caught.value.param == "grammar_timeout_s"
+
+
+def test_largest_counts_cost_nothing_until_they_are_used(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request in the compile process among them, whose limits a system call takes."""
+    monkeypatch.setattr(compile_cost, "MAX_TINY", 0)
+    # These are sizes of what is there anyhow: of the model, of a block, of a pool of threads.
+    others = {"max_model_len", "kv_block_size", "num_threads", "kv_cache_bytes"}
+    counts: dict[str, Any] = {name: MAX_COUNT for name in (*_COUNTS, "max_draft_tokens") if name not in others}
+    counts["max_num_seqs"] -= 1
+    engine = LLMEngine(
+        EngineConfig(
+            model=str(tiny_model), kv_cache_bytes=2**20, grammar_timeout_s=MAX_TIMEOUT_S, grammar_backends=("xgrammar",), **counts
+        )
+    )
+    params = SamplingParams(max_tokens=2**63 - 1, temperature=1.0, top_k=2**63 - 1)
+    outputs = engine.generate([PROMPT] * 2, params, grammars=[GrammarSpec.regex("x{2,40}"), None], on_unknown="constrain")
+    assert [output.error for output in outputs] == [None, None]
     engine.close()
+
+
+def test_pool_of_blocks_costs_nothing_until_they_are_held() -> None:
+    pool = BlockPool(MAX_COUNT)
+    taken = pool.take(3)
+    assert (taken, pool.num_free) == ([0, 1, 2], MAX_COUNT - 3)
+    assert pool.release(taken) == [2, 1, 0]
+    assert all(pool.is_free(block_id) for block_id in (0, 2, 3, MAX_COUNT - 1))
+    assert sorted(pool.take(4)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [MemoryError("unable to allocate"), torch.OutOfMemoryError("tried to allocate")])
+def test_cache_for_which_there_is_no_memory_names_itself(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(kv_cache, "_zeros", fail)
+    with pytest.raises(InvalidRequestError, match=r"blocks of 16 tokens.*allocate") as caught:
+        LLMEngine(EngineConfig(model=str(tiny_model)))
+    assert caught.value.param == "kv_cache_bytes"
 
 
 def test_memory_that_runs_out_in_a_step_ends_its_batch_only(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
