@@ -24,6 +24,7 @@ from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequ
 from .grammar import GrammarManager, GrammarSpec
 from .grammar.backends.registry import load_backend
 from .grammar.bitmask import BitmaskPool
+from .grammar.kernels.likeliest import make_likeliest_kernel
 from .grammar.vocabulary import read_vocabulary
 from .jobs import plan_jobs
 from .kv_cache_size import make_kv_cache, pick_token_budget
@@ -88,6 +89,7 @@ class LLMEngine:
         self._kv_cache = make_kv_cache(config, self._loaded, prefix_caching=config.prefix_caching)
         with torch_threads(config.num_threads):
             self._runner = ModelRunner(self._loaded, self._kv_cache)
+        make_likeliest_kernel()  # compiled, if ever, before a step waits for it
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,

@@ -64,8 +64,14 @@ class LogitRules:
     def is_empty(self) -> bool:
         """Whether `apply` never changes anything."""
         params = self._params
+        return self.only_bans and not (self._bad_word_ids or params.min_tokens or params.ignore_eos)
+
+    @property
+    def only_bans(self) -> bool:
+        """Whether no logit changes but those of `banned` tokens."""
+        params = self._params
         has_penalty = params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
-        return not (has_penalty or params.logit_bias or self._bad_word_ids or params.min_tokens or params.ignore_eos)
+        return not (has_penalty or params.logit_bias)
 
     def apply(self, logits: torch.Tensor, token_ids: Sequence[int], draft_token_ids: Sequence[int] = ()) -> Bans | None:
         """Change one row in place.
@@ -85,13 +91,24 @@ class LogitRules:
             ids = torch.tensor(list(self._params.logit_bias), device=logits.device)
             values = torch.tensor(list(self._params.logit_bias.values()), dtype=logits.dtype, device=logits.device)
             logits.index_add_(0, ids, values)
-        banned = self._banned([*token_ids[-self._longest_bad_word :], *draft_token_ids], len(token_ids) + len(draft_token_ids))
+        banned = self.banned(token_ids, draft_token_ids)
         if not banned:
             return None
         ids = torch.tensor(sorted(set(banned)), device=logits.device)
         bans = Bans(ids, logits[ids])
         logits[ids] = NEVER
         return bans
+
+    def banned(self, token_ids: Sequence[int], draft_token_ids: Sequence[int] = ()) -> list[int]:
+        """Give the ids that may not come next; arguments as for `apply`. Changes nothing."""
+        num_tokens = len(token_ids) + len(draft_token_ids)
+        banned = []
+        if self._bad_word_ids:
+            tail = (*token_ids[-self._longest_bad_word :], *draft_token_ids)
+            banned = [word[-1] for word in self._bad_word_ids if tail[len(tail) - len(word) + 1 :] == word[:-1]]
+        if self._params.ignore_eos or num_tokens < self._params.min_tokens:
+            banned += self._stop_token_ids
+        return banned
 
     def _count(self, token_ids: Sequence[int]) -> None:
         self._counts.update(token_ids[self._num_counted :])
@@ -109,9 +126,3 @@ class LogitRules:
             times = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
             # https://platform.openai.com/docs/api-reference/chat/create
             logits[ids] -= params.presence_penalty + params.frequency_penalty * times
-
-    def _banned(self, tail: Sequence[int], num_tokens: int) -> list[int]:
-        banned = [word[-1] for word in self._bad_word_ids if tuple(tail[len(tail) - len(word) + 1 :]) == word[:-1]]
-        if self._params.ignore_eos or num_tokens < self._params.min_tokens:
-            banned += self._stop_token_ids
-        return banned

@@ -114,6 +114,40 @@ class StepMasks:
     failed: dict[str, EngineError]
     first_rows: list[int]
 
+    def take(self, windows: SequenceOf[Window], positions: SequenceOf[int]) -> tuple[list[int], StepMasks]:
+        """Give the logits rows of some windows, and the masks as those rows alone need them.
+
+        Args:
+            windows: That these are the masks of.
+            positions: Of those wanted among them, ascending.
+        """
+        spans = [(self.first_rows[position], windows[position].num_rows) for position in positions]
+        rows = [row for first_row, num_rows in spans for row in range(first_row, first_row + num_rows)]
+        places = {row: place for place, row in enumerate(rows)}
+        kept = [mask_row for mask_row, row in enumerate(self.rows) if row in places]
+        taken = StepMasks(
+            self.bitmask[kept] if self.bitmask is not None and kept else None,
+            [places[self.rows[mask_row]] for mask_row in kept],
+            [(places[row], token_id) for row, token_id in self.denied if row in places],
+            self.failed,
+            [places[first_row] for first_row, _ in spans],
+        )
+        return rows, taken
+
+    def mask_rows(self, rows: SequenceOf[int]) -> list[int]:
+        """Give the row of the table for each logits row, or -1 where no grammar rules."""
+        places = {row: mask_row for mask_row, row in enumerate(self.rows)}
+        return [places.get(row, -1) for row in rows]
+
+    def with_denied(self, rows: SequenceOf[int], token_ids: SequenceOf[SequenceOf[int]]) -> SequenceOf[SequenceOf[int]]:
+        """Add the doors that are closed to the ids of each logits row."""
+        if not self.denied:
+            return token_ids
+        closed: dict[int, list[int]] = {}
+        for row, token_id in self.denied:
+            closed.setdefault(row, []).append(token_id)
+        return [(*ids, *closed.get(row, ())) for row, ids in zip(rows, token_ids, strict=True)]
+
     def apply(self, logits: torch.Tensor) -> None:
         """Mask logits, float `(sum of num_rows, vocab_size)`, in place: one transfer, one kernel, other rows untouched."""
         if self.bitmask is not None and self.rows:

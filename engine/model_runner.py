@@ -79,12 +79,12 @@ class ModelRunner:
         """Compute what is scheduled; the sequences' `num_cached_tokens` grow by it, drafts included.
 
         Returns:
-            float32 `(sum of num_logits, vocab_size)` on the model's device: the wanted logits of each chunk, in order.
+            Of the model's dtype `(sum of num_logits, vocab_size)`, on its device: the wanted logits of each chunk, in order.
         """
         logits = self._forward(list(chunks))
         for chunk in chunks:
             chunk.sequence.num_cached_tokens += chunk.num_query_tokens
-        return logits.float()
+        return logits
 
     @torch.no_grad()
     def _choose_forward(self) -> Forward:

@@ -1,11 +1,15 @@
 """From logits to tokens: each request's own rules, then the grammars, then the draw, and how many drafts hold.
 
+Where all of that comes to the likeliest token which masks and bans leave, one look at the logits finds it; the tokens are the
+same. `_choose_by_all_rules` is the way that is always right.
+
 A draft is accepted where it is the token that is chosen there. So the tokens are those that no drafts would have given, and a
 wrong draft costs nothing but its row.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
@@ -13,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .errors import EngineError, EngineStepError
+from .grammar.kernels.likeliest import NO_NUMBER, NOTHING, make_likeliest_kernel
 from .logit_rules import Bans
 from .logprobs import TokenLogprobs, token_logprobs
 from .mask import StepMasks, Window, mask_logits
@@ -26,6 +31,19 @@ class SequenceWindow(Window):
     """A window of a sequence of the engine."""
 
     sequence: Sequence
+
+    @property
+    def takes_likeliest(self) -> bool:
+        """Whether its tokens are the likeliest allowed ones, and nobody wants to know more of their logits."""
+        params, rules = self.sequence.params, self.sequence.rules
+        return params.temperature == 0 and params.logprobs is None and (rules is None or rules.only_bans)
+
+    def banned(self) -> list[SequenceOf[int]]:
+        """Give the ids that the request's own rules ban, row by row."""
+        sequence, drafts = self.sequence, self.draft_token_ids
+        if sequence.rules is None:
+            return [()] * self.num_rows
+        return [sequence.rules.banned(sequence.token_ids, drafts[:offset]) for offset in range(self.num_rows)]
 
 
 @dataclass(slots=True)
@@ -49,16 +67,64 @@ def choose_tokens(
     """Choose the tokens of a step.
 
     Args:
-        logits: float32 `(sum of num_rows, vocab_size)`, one window after the other; changed in place.
+        logits: float `(sum of num_rows, vocab_size)`, as the model gave them, one window after the other; may be changed.
         windows: One per sequence.
         masks: Filled for `windows`.
         clock: Takes the time of applying them.
     """
+    clock = clock or StepClock()
+    chosen = _choose_likeliest(logits, windows, masks, clock)
+    others = [position for position in range(len(windows)) if position not in chosen]
+    if others:
+        if chosen:
+            rows, masks = masks.take(windows, others)
+            logits = logits[rows]
+        found = _choose_by_all_rules(logits.float(), [windows[position] for position in others], masks, clock)
+        chosen.update(zip(others, found, strict=True))
+    return [chosen[position] for position in range(len(windows))]
+
+
+def _choose_likeliest(
+    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock
+) -> dict[int, Chosen]:
+    """Choose where the likeliest allowed token is all that is asked for; by position, and no logit is changed.
+
+    Sequences are left out of which bans leave nothing, since the grammar wins over them; all are where no kernel looks.
+    """
+    positions = [position for position, window in enumerate(windows) if window.takes_likeliest]
+    kernel = make_likeliest_kernel() if positions else None
+    if kernel is None or not kernel.takes(logits):
+        return {}
+    spans = [(windows[position], masks.first_rows[position]) for position in positions]
+    rows = [row for window, first_row in spans for row in range(first_row, first_row + window.num_rows)]
+    bans = [ids for window, _ in spans for ids in window.banned()]
+    with clock.part("apply") if masks.rows else contextlib.nullcontext():
+        found = kernel(logits, rows, masks.bitmask, masks.mask_rows(rows), masks.with_denied(rows, bans))
+    chosen = {}
+    start = 0
+    for position, (window, _) in zip(positions, spans, strict=True):
+        own = slice(start, start + window.num_rows)
+        start = own.stop
+        error = masks.failed.get(window.sequence.request_id)
+        if error is None and NO_NUMBER in found[own]:
+            error = _no_number(window)
+        if error is not None:
+            chosen[position] = Chosen(error=error)
+        elif NOTHING not in found[own] or not any(bans[own]):
+            # Rows without a token, behind refused drafts, are never read.
+            chosen[position] = Chosen(_accept(window, [max(0, token_id) for token_id in found[own]]))
+    return chosen
+
+
+def _choose_by_all_rules(
+    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock
+) -> list[Chosen]:
+    """Choose step by step, as written; `logits` are float32 and changed in place."""
     first_rows = masks.first_rows
     raw = _keep_raw(logits, windows, first_rows)
     errors = _find_nan_rows(logits, windows, first_rows)
     bans = _apply_rules(logits, windows, first_rows)
-    with (clock or StepClock()).part("apply"):
+    with clock.part("apply"):
         masks.apply(logits)
     errors |= masks.failed
     has_token = logits.amax(dim=-1) > -torch.inf
@@ -162,7 +228,11 @@ def _find_nan_rows(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], fi
     # One pass: the largest of numbers and NaN is NaN.
     flags = logits.amax(dim=-1).isnan().tolist()
     return {
-        window.sequence.request_id: EngineStepError("the model computed no number", request_id=window.sequence.request_id)
+        window.sequence.request_id: _no_number(window)
         for window, first_row in zip(windows, first_rows, strict=True)
         if any(flags[first_row : first_row + window.num_rows])
     }
+
+
+def _no_number(window: SequenceWindow) -> EngineError:
+    return EngineStepError("the model computed no number", request_id=window.sequence.request_id)

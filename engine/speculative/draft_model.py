@@ -86,7 +86,7 @@ class DraftModel:
         num_given = {id(shadow): shadow.num_tokens for shadow in live}
         for _ in range(limit):
             chunks = [Chunk(shadow, shadow.num_tokens - shadow.num_cached_tokens) for shadow in live]
-            token_ids: list[int] = self._runner.run(chunks)[:, : self._vocab_size].argmax(dim=-1).tolist()
+            token_ids: list[int] = self._runner.run(chunks)[:, : self._vocab_size].float().argmax(dim=-1).tolist()
             for shadow, token_id in zip(live, token_ids, strict=True):
                 shadow.token_ids.append(token_id)
         found = {id(shadow): shadow.token_ids[num_given[id(shadow)] :] for shadow in live}

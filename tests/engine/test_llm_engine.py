@@ -128,6 +128,7 @@ def test_thinking_rows_are_bit_identical_to_an_unconstrained_run(tiny_engine: LL
         return real(logits, sequences)
 
     monkeypatch.setattr(selection, "sample", spy)
+    monkeypatch.setattr(selection, "make_likeliest_kernel", lambda: None)
     # The second run would find prompts of the first: sums in another order, and other last bits.
     monkeypatch.setattr(tiny_engine._kv_cache, "_prefix_caching", False)
     prompts = [prompt(tiny_engine, text) for text in TEXTS]
@@ -153,6 +154,7 @@ def test_B21_free_row_beside_a_schema_is_untouched(tiny_engine: LLMEngine, monke
         return sample(logits, sequences)
 
     monkeypatch.setattr(selection, "sample", spy)
+    monkeypatch.setattr(selection, "make_likeliest_kernel", lambda: None)
     monkeypatch.setattr(tiny_engine._kv_cache, "_prefix_caching", False)
     ids = prompt(tiny_engine, "x", thinking=False)
     tiny_engine._grammars.request(SPEC).result()
