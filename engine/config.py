@@ -26,6 +26,7 @@ _COUNTS = (
     "grammar_queue",
     "grammar_disk_cache_bytes",
     "grammar_upgrade_after",
+    "grammar_memo_bytes",
     "num_threads",
 )
 _OPTIONAL_COUNTS = frozenset(
@@ -36,6 +37,7 @@ _OPTIONAL_COUNTS = frozenset(
         "kv_block_size",
         "grammar_workers",
         "grammar_upgrade_after",
+        "grammar_memo_bytes",
         "num_threads",
     }
 )
@@ -81,6 +83,8 @@ class EngineConfig:
         grammar_upgrade_after: From this request with the same constraint on, a backend that may have faster masks is compiled in
             the background and compared with the one in use; later requests get the faster one. Backends differ in small things
             (digits of a number, white space), so with None, or a fixed backend, a seed gives the same answer each time.
+        grammar_memo_bytes: Cap of the masks that are kept per state of an answer, for all requests with the same schema; None
+            keeps none.
         num_threads: Threads of torch's CPU kernels, set while a step runs and put back after it; None leaves torch's choice.
         max_draft_tokens: Tokens that are guessed ahead for one sequence in one step, from its grammar and its own text, and
             verified in the same pass; they never change what comes out. 0 guesses none.
@@ -109,6 +113,7 @@ class EngineConfig:
     grammar_disk_cache: str | Path | None = None
     grammar_disk_cache_bytes: int = 2 * 2**30
     grammar_upgrade_after: int | None = 2
+    grammar_memo_bytes: int | None = 128 * 2**20
     num_threads: int | None = None
     max_draft_tokens: int = 12
     adapt_drafts: bool = True
@@ -164,6 +169,7 @@ class EngineConfig:
             disk_cache=default_folder() if folder == "auto" else Path(folder) if folder is not None else None,
             disk_cache_bytes=self.grammar_disk_cache_bytes,
             upgrade_after=self.grammar_upgrade_after,
+            memo_bytes=self.grammar_memo_bytes,
         )
 
 

@@ -22,6 +22,7 @@ class CompileSettings:
         upgrade_after: From this use of a spec on, a backend that may have faster masks is compiled in the background and compared
             with the one in use; later requests get the faster one. None never does that.
         upgrade_timeout_s: Such a compile is stopped after so long.
+        memo_bytes: Cap of the masks and states that sequences of one grammar share; None shares none.
     """
 
     num_workers: int | None = None
@@ -33,3 +34,4 @@ class CompileSettings:
     disk_cache_bytes: int = 2 * 2**30
     upgrade_after: int | None = 2
     upgrade_timeout_s: float = 30.0
+    memo_bytes: int | None = 128 * 2**20

@@ -20,6 +20,8 @@ from .compile_routes import Compiled, CompileRoutes, RunningCompile
 from .compile_settings import CompileSettings
 from .killable_compiler import PortableBackend
 from .matcher import GrammarBackend
+from .memo.memo_matcher import share_masks
+from .memo.table import MaskMemo
 from .prepared import GrammarCounts, PreparedGrammar
 from .selection import BackendSelector
 from .spec import GrammarSpec
@@ -64,6 +66,7 @@ class GrammarManager:
         self._ready: ByteLRU[GrammarSpec, _Ready] = ByteLRU(settings.cache_bytes)
         # Specs that passed the check lately: a caller's thread checks, and the engine's then finds it done.
         self._checked: ByteLRU[GrammarSpec, BackendChoice] = ByteLRU(MAX_CHECKED_BYTES)
+        self._memo = MaskMemo(settings.memo_bytes) if settings.memo_bytes else None
         self._is_closed = False
         self.counts = GrammarCounts()
 
@@ -171,7 +174,7 @@ class GrammarManager:
             self._routes.stop(waiting.running)
 
     def _finish(self, spec: GrammarSpec, waiting: _InFlight, result: Compiled | Exception) -> None:
-        prepared = None if isinstance(result, Exception) else _prepare(waiting.plan, result)
+        prepared = None if isinstance(result, Exception) else self._prepare(spec, waiting.plan, result)
         with self._lock:
             if self._in_flight.get(spec) is waiting:
                 del self._in_flight[spec]
@@ -210,21 +213,21 @@ class GrammarManager:
         def done(plan: BackendChoice, result: Compiled) -> None:
             with self._lock:
                 if not self._is_closed:
-                    self._remember(spec, _Ready(_prepare(plan, result), plan, ready.num_uses))
+                    self._remember(spec, _Ready(self._prepare(spec, plan, result), plan, ready.num_uses))
 
         if not self._is_closed:
             self.counts.upgrades += self._upgrades.consider(spec, ready.plan, ready.prepared.compiled, ready.num_uses, done)
 
-
-def _prepare(plan: BackendChoice, result: Compiled) -> PreparedGrammar:
-    return PreparedGrammar(
-        compiled=result.grammar,
-        backend=plan.backend,
-        reason=plan.reason,
-        unenforced=plan.unenforced,
-        compile_s=result.compile_s,
-        cache=result.cache,
-    )
+    def _prepare(self, spec: GrammarSpec, plan: BackendChoice, result: Compiled) -> PreparedGrammar:
+        return PreparedGrammar(
+            compiled=result.grammar,
+            backend=plan.backend,
+            reason=plan.reason,
+            unenforced=plan.unenforced,
+            compile_s=result.compile_s,
+            cache=result.cache,
+            shared=share_masks(result.grammar, self._backends[plan.backend], spec, self._memo) if self._memo else None,
+        )
 
 
 def _text_bytes(spec: GrammarSpec) -> int:

@@ -19,8 +19,8 @@ class Matcher(Protocol):
     """
 
     @property
-    def backend(self) -> GrammarBackend:
-        """The backend that made this matcher."""
+    def backend(self) -> RowFiller:
+        """What fills the rows of many matchers like this one at once: as a rule the backend that made it."""
         ...
 
     @property
@@ -101,7 +101,21 @@ class CompiledGrammar(Protocol):
         ...
 
 
-class GrammarBackend(Protocol):
+class RowFiller(Protocol):
+    """Fills the rows of a batch."""
+
+    def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+        """Do `matchers[i].fill_bitmask(bitmask, rows[i])` for all `i`, on several threads where that pays.
+
+        Args:
+            matchers: Different matchers of this filler.
+            bitmask: int32 `(num_rows, words)`, contiguous, on the CPU.
+            rows: Different rows, one per matcher.
+        """
+        ...
+
+
+class GrammarBackend(RowFiller, Protocol):
     """Turns specs into compiled grammars for one vocabulary."""
 
     name: str
@@ -122,19 +136,9 @@ class GrammarBackend(Protocol):
         """
         ...
 
-    def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
-        """Do `matchers[i].fill_bitmask(bitmask, rows[i])` for all `i`, on several threads where that pays.
-
-        Args:
-            matchers: Different matchers of this backend.
-            bitmask: int32 `(num_rows, words)`, contiguous, on the CPU.
-            rows: Different rows, one per matcher.
-        """
-        ...
-
 
 def fill_bitmasks(matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
-    """Fill one row for each matcher, whichever backends they are of; see `GrammarBackend.fill_bitmasks`."""
+    """Fill one row for each matcher, whichever backends they are of; see `RowFiller.fill_bitmasks`."""
     backends = {id(matcher.backend): matcher.backend for matcher in matchers}
     for key, backend in backends.items():
         chosen = [(matcher, row) for matcher, row in zip(matchers, rows, strict=True) if id(matcher.backend) == key]

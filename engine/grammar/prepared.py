@@ -22,6 +22,7 @@ class PreparedGrammar:
         unenforced: JSON pointers of keywords that its masks do not enforce.
         compile_s: Seconds that compiling took when it was done.
         cache: Where this request found it; `none` where it was compiled for it.
+        shared: The same grammar, whose sequences share the masks that they meet; None where they do not.
     """
 
     compiled: CompiledGrammar
@@ -30,10 +31,11 @@ class PreparedGrammar:
     unenforced: tuple[str, ...] = ()
     compile_s: float = 0.0
     cache: CacheUse = "none"
+    shared: CompiledGrammar | None = None
 
     def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
         """Make a matcher at the start of the grammar; see `CompiledGrammar.new_matcher`."""
-        return self.compiled.new_matcher(stop_token_ids)
+        return (self.shared or self.compiled).new_matcher(stop_token_ids)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,240 @@
+"""A matcher that asks another one only where an answer comes into a state that was not met before.
+
+Masks of known states are copied, and tokens that a known mask or step allows are not even told to the matcher behind, until it
+is asked again: then it takes them all at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...errors import GrammarError, GrammarLimitError
+from ..bitmask import get_bit
+from ..killable_compiler import PortableBackend
+from ..matcher import CompiledGrammar, GrammarBackend, Matcher, RowFiller
+from .shapes import ShapeReader, Shapes
+from .table import LOST, Known, MaskMemo, Row, StateTable
+
+if TYPE_CHECKING:
+    from ..spec import GrammarSpec
+
+MOST_UNTOLD = 64
+"""Tokens that the matcher behind is not told at once, so that no step has many to catch up on."""
+_MOST_TABLES = 4
+_SHAPE_BYTES = 20
+
+
+def share_masks(compiled: CompiledGrammar, backend: GrammarBackend, spec: GrammarSpec, memo: MaskMemo) -> CompiledGrammar | None:
+    """Give a grammar whose sequences share what they find out; None where nothing could be shared.
+
+    Args:
+        compiled: The grammar.
+        backend: What compiled it.
+        spec: Of what; only states of JSON schemas are followed.
+        memo: Where it is kept.
+    """
+    if spec.kind != "json_schema" or not isinstance(backend, PortableBackend):
+        return None
+    shapes = ShapeReader(json.loads(spec.source)).root
+    if not shapes:
+        return None
+    return _MemoCompiled(compiled, backend, shapes, _SHAPE_BYTES * len(spec.source), memo)
+
+
+class _MemoCompiled:
+    """A compiled grammar whose sequences share what they find out; see the protocol `CompiledGrammar`."""
+
+    def __init__(
+        self, compiled: CompiledGrammar, backend: PortableBackend, shapes: Shapes, base_bytes: int, memo: MaskMemo
+    ) -> None:
+        self._compiled = compiled
+        self._token_bytes = backend.vocabulary.token_bytes
+        self._filler = MemoFiller(backend)
+        self._shapes = shapes
+        self._base_bytes = base_bytes
+        self._memo = memo
+        # By stop ids, which are in the masks.
+        self._tables: dict[tuple[int, ...], StateTable] = {}
+
+    @property
+    def memory_size_bytes(self) -> int:
+        return self._compiled.memory_size_bytes
+
+    def new_matcher(self, stop_token_ids: Sequence[int]) -> Matcher:
+        key = tuple(sorted(stop_token_ids))
+        table = self._tables.get(key)
+        if table is None:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            table = self._tables[key] = StateTable(self._memo, self._shapes, self._token_bytes, self._base_bytes)
+        self._memo.use(table)
+        return MemoMatcher(self._filler, self._compiled.new_matcher(stop_token_ids), table, frozenset(key))
+
+
+class MemoFiller:
+    """Fills rows of known states itself, and has a backend fill the others; see the protocol `RowFiller`."""
+
+    def __init__(self, backend: RowFiller) -> None:
+        self._backend = backend
+
+    def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+        """Fill rows; see the protocol."""
+        words = bitmask.numpy()
+        own = [(matcher, row) for matcher, row in zip(matchers, rows, strict=True) if isinstance(matcher, MemoMatcher)]
+        missing = [(matcher, row) for matcher, row in own if not matcher.copy_row(words[row])]
+        if missing:
+            self._backend.fill_bitmasks([matcher.told() for matcher, _ in missing], bitmask, [row for _, row in missing])
+            for matcher, row in missing:
+                matcher.keep_row(words[row])
+
+
+class MemoMatcher:
+    """See the protocol `Matcher`.
+
+    Args:
+        filler: What its batches go to.
+        inner: The matcher behind, at the start.
+        table: What is known of the grammar.
+        stop_token_ids: Ids that end the answer.
+    """
+
+    def __init__(self, filler: MemoFiller, inner: Matcher, table: StateTable, stop_token_ids: frozenset[int]) -> None:
+        self.backend = filler
+        self._inner = inner
+        self._table = table
+        self._stop_token_ids = stop_token_ids
+        # The state after each step, and the tokens of the last steps that the matcher behind was not told.
+        self._path: list[Known] = [table.start]
+        self._untold: list[int] = []
+        self._error: GrammarError | None = None
+
+    @property
+    def error(self) -> GrammarError | None:
+        return self._error or self._inner.error
+
+    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
+        count = self._advance(token_ids)
+        if count < len(token_ids):
+            self.rollback(count)
+        return count == len(token_ids)
+
+    def accept_bytes(self, data: bytes) -> bool:
+        if not data:
+            return True
+        if not self.told().accept_bytes(data):
+            return False
+        self._path.append(self._table.after_bytes(self._path[-1], data))
+        return True
+
+    def validate_tokens(self, token_ids: Sequence[int]) -> int:
+        count = self._advance(token_ids)
+        self.rollback(count)
+        return count
+
+    def rollback(self, num_steps: int) -> None:
+        if num_steps >= len(self._path):
+            raise ValueError(f"cannot undo {num_steps} of {len(self._path) - 1} steps")
+        if not num_steps:
+            return
+        del self._path[-num_steps:]
+        num_untold = min(num_steps, len(self._untold))
+        if num_untold:
+            del self._untold[-num_untold:]
+        self._inner.rollback(num_steps - num_untold)
+        self._error = None
+
+    def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
+        words = bitmask.numpy()[row]
+        if not self.copy_row(words):
+            self.told().fill_bitmask(bitmask, row)
+            self.keep_row(words)
+
+    def copy_row(self, words: Row) -> bool:
+        """Write the mask of this state, if it is known and as wide; whether it was."""
+        slot = self._path[-1].slot
+        kept = slot.row if slot is not None else None
+        if kept is None or len(kept) != len(words):
+            return False
+        words[:] = kept
+        return True
+
+    def keep_row(self, words: Row) -> None:
+        """Keep the mask that the matcher behind wrote for this state."""
+        if self.error is not None:
+            words[:] = 0
+        else:
+            self._table.keep(self._path[-1], words)
+
+    def forced_tokens(self) -> list[int]:
+        known = self._path[-1]
+        if known.forced is not None:
+            return list(known.forced)
+        forced = self.told().forced_tokens()
+        if known.slot is not None and self.error is None:
+            known.forced = tuple(forced)
+        return forced
+
+    def is_completed(self) -> bool:
+        known = self._path[-1]
+        if known.is_completed is not None:
+            return known.is_completed
+        is_completed = self.told().is_completed()
+        if known.slot is not None and self.error is None:
+            known.is_completed = is_completed
+        return is_completed
+
+    def is_terminated(self) -> bool:
+        # A stop id is always told.
+        return not self._untold and self._inner.is_terminated()
+
+    def fork(self) -> Matcher:
+        twin = MemoMatcher(self.backend, self._inner.fork(), self._table, self._stop_token_ids)
+        twin._path = self._path.copy()
+        twin._untold = self._untold.copy()
+        twin._error = self._error
+        return twin
+
+    def reset(self) -> None:
+        self.rollback(len(self._path) - 1)
+
+    def told(self) -> Matcher:
+        """Give the matcher behind, in this state."""
+        if self._untold and self._error is None:
+            if self._inner.accept_tokens(self._untold):
+                self._untold.clear()
+            else:
+                self._error = self._inner.error or GrammarLimitError("the grammar refused a token that its mask allowed")
+        return self._inner
+
+    def _advance(self, token_ids: Sequence[int]) -> int:
+        """Accept the longest prefix that the grammar takes, and give its length."""
+        for count, token_id in enumerate(token_ids):
+            if not self._accept(token_id):
+                return count
+        return len(token_ids)
+
+    def _accept(self, token_id: int) -> bool:
+        known = self._path[-1]
+        after = known.steps.get(token_id)
+        if after is None:
+            row = known.slot.row if known.slot is not None else None
+            is_stop = token_id in self._stop_token_ids
+            if row is None or is_stop:
+                if not self.told().accept_tokens([token_id]):
+                    return False
+                self._path.append(LOST if is_stop else self._table.after(known, token_id))
+                return True
+            if token_id < 0 or not get_bit(row, token_id):
+                return False
+            after = self._table.after(known, token_id)
+        if self._error is not None:
+            return False
+        self._path.append(after)
+        self._untold.append(token_id)
+        if len(self._untold) >= MOST_UNTOLD:
+            self.told()
+        return self._error is None
