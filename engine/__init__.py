@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .async_engine import AsyncLLMEngine, RequestStream
 from .config import EngineConfig
+from .cut import Cut
 from .errors import (
     BackendLoadError,
     EngineBusyError,
@@ -35,6 +36,7 @@ __all__ = [
     "POCKET_MODEL",
     "AsyncLLMEngine",
     "BackendLoadError",
+    "Cut",
     "EngineBusyError",
     "EngineClosedError",
     "EngineConfig",

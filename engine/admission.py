@@ -18,7 +18,7 @@ from reasoning_parsers import OnUnknown, ReasoningGate, ReasoningParserError, To
 from .answer_budget import ClosingGuard, FirstEndings, ThinkingBudget, answer_room
 from .errors import InvalidRequestError
 from .grammar import GrammarSpec, Matcher
-from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind
+from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind, may_go_on
 from .grammar.vocabulary import Vocabulary
 from .logit_rules import LogitRules
 from .model_loader import LoadedModel
@@ -190,6 +190,7 @@ class Admission:
             endings_behind=partial(endings_behind, self._vocabulary),
             looks_always=bool(self._vocabulary.missing_bytes),
             find_first=partial(self._first_endings.find, hash(spec)),
+            may_go_on=partial(may_go_on, vocabulary=self._vocabulary, stop_token_ids=tuple(stop_ids)),
         )
 
     def _find_closing(self, matcher: Matcher, limit: int) -> list[int] | None:

@@ -16,6 +16,9 @@ from .sampling_params import SamplingParams
 Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_end"]
 """A limit that changed what the model would have written."""
 
+MayGoOn = Callable[[Matcher], bool]
+"""Whether anything but the end may follow a whole value."""
+
 FindClosing = Callable[[Matcher, int], list[int] | None]
 """Gives the shortest way it knows from a matcher's state to a whole value, of at most so many tokens, or None."""
 
@@ -25,6 +28,8 @@ EndingsBehind = Callable[[list[int], int], Iterable[list[int]]]
 ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
 FIRST_ENDINGS_BYTES = 512 * 2**10
+LONGEST_SHORTEST = 4096
+"""Ids of a shortest answer, at most, that a cut answer is told of."""
 _ENDING_BYTES = 200
 """What an ending takes besides its ids: its key, and its place in the order."""
 RETRY_AFTER = 8
@@ -128,6 +133,7 @@ class ClosingGuard:
         endings_behind: Guesses what is left of a known ending.
         looks_always: Whether the vocabulary is such a one.
         find_first: Finds one from the start of the answer; None looks for it like for any other.
+        may_go_on: See `may_go_on`.
     """
 
     def __init__(
@@ -138,9 +144,11 @@ class ClosingGuard:
         endings_behind: EndingsBehind = lambda ending, _: [ending],
         looks_always: bool = False,
         find_first: FindClosing | None = None,
+        may_go_on: MayGoOn = lambda matcher: True,
     ) -> None:
         self._find_closing = find_closing
         self._find_first = find_first or find_closing
+        self.may_go_on = may_go_on
         self._endings_behind = endings_behind
         self._stop_token_id = stop_token_id
         self._looks_always = looks_always
@@ -154,7 +162,7 @@ class ClosingGuard:
         Args:
             matcher: The grammar's state before the token; does not change.
             token_id: What the model would write; the grammar takes it.
-            num_left: Tokens that may still be written, this one and the stop id among them.
+            num_left: Tokens that may still be written, this one among them. A value that takes all of them has no stop id.
         """
         if self._look_at < 0:
             self._look(self._find_first, matcher, num_left)
@@ -165,7 +173,7 @@ class ClosingGuard:
             self._look(self._find_closing, matcher, num_left)
         if self._ending is None:
             return token_id  # no ending is known that fits: nothing to lead to
-        ending = self._ending_after(matcher, token_id, num_left - 2)
+        ending = self._ending_after(matcher, token_id, num_left - 1)
         if ending is not None:
             self._ending = ending
             self._look_at = _look_at(ending, num_left - 1)
@@ -175,6 +183,13 @@ class ClosingGuard:
     def limit_at(self, num_left: int) -> Limit:
         """Give the reason for which a token was replaced with so many tokens left."""
         return "shortest_completion" if num_left <= self._look_at else "dead_end"
+
+    def shortest_len(self, matcher: Matcher) -> int | None:
+        """Give the ids of the shortest answer that is found from the start of the matcher's grammar; None if none is found."""
+        start = matcher.fork()
+        start.reset()
+        ending = self._find_first(start, LONGEST_SHORTEST)
+        return None if ending is None else len(ending)
 
     def _must_look(self, num_left: int) -> bool:
         return num_left <= self._look_at or (self._looks_always and self._ending is not None)
@@ -190,10 +205,10 @@ class ClosingGuard:
         for guess in self._endings_behind(known, token_id):
             if len(guess) <= limit and _is_ending(after, guess):
                 return guess
-        return self._find_closing(after, limit) if limit >= 0 else None
+        return self._find_closing(after, limit)
 
     def _look(self, find_closing: FindClosing, matcher: Matcher, num_left: int) -> None:
-        self._ending = find_closing(matcher, num_left - 1)
+        self._ending = find_closing(matcher, num_left)
         self._look_at = _look_at(self._ending, num_left)
 
 

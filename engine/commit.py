@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from .answer_budget import answer_room
+from .cut import Cut
 from .errors import EngineStepError
 from .sequence import Sequence, StopReason
 
 
 def commit(sequence: Sequence, token_ids: SequenceOf[int], max_model_len: int) -> StopReason | None:
-    """Append tokens to the sequence's gate, grammar and text.
+    """Append tokens to the sequence's gate, grammar and text; at the token limit, note what it cut off.
 
     It stops behind the token that ends the answer, and behind one that was replaced so that the answer can end in time: what was
     chosen after that is not the sequence's.
@@ -50,6 +51,28 @@ def _keep_closable(sequence: Sequence, token_id: int, max_model_len: int) -> int
 def _stop_reason(sequence: Sequence, max_model_len: int) -> StopReason | None:
     if sequence.matched_stop is not None:
         return "stop"
-    if len(sequence.token_ids) >= sequence.params.max_tokens or sequence.num_tokens >= max_model_len:
-        return "length"
-    return None
+    if len(sequence.token_ids) < sequence.params.max_tokens and sequence.num_tokens < max_model_len:
+        return None
+    if _is_whole(sequence):
+        return "stop"
+    sequence.cut = _cut(sequence)
+    return "length"
+
+
+def _is_whole(sequence: Sequence) -> bool:
+    """Whether a constrained answer is a whole value, for whose stop id there is no room; notes it if the value could go on."""
+    if sequence.matcher is None or not sequence.gate.reasoning_ended or not sequence.matcher.is_completed():
+        return False
+    if sequence.guard is not None and sequence.guard.may_go_on(sequence.matcher):
+        sequence.note_limit("shortest_completion")
+    return True
+
+
+def _cut(sequence: Sequence) -> Cut:
+    shortest_len = None
+    if sequence.guard is not None and sequence.matcher is not None:
+        shortest_len = sequence.guard.shortest_len(sequence.matcher)
+    if not sequence.gate.reasoning_ended:
+        return Cut("thinking", shortest_len=shortest_len)
+    answer_start = sequence.gate.reasoning_end_index or 0
+    return Cut("answer", len(sequence.token_ids) - answer_start, shortest_len)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, get_args
 
 from .errors import InvalidRequestError
@@ -83,7 +84,7 @@ class SamplingParams:
         return [replace(self, n=1, seed=seed) for seed in seeds]
 
     def __post_init__(self) -> None:
-        for name, is_right, wanted in (*self._length_checks(), *self._choice_checks(), *self._logit_checks()):
+        for name, is_right, wanted in chain(self._length_checks(), self._choice_checks(), self._logit_checks()):
             if not is_right:
                 raise InvalidRequestError(f"{name} must be {wanted}, not {getattr(self, name)!r}", param=name)
         if self.min_tokens > self.max_tokens:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from reasoning_parsers import ReasoningGate
 
 from .answer_budget import ClosingGuard, Limit, ThinkingBudget
+from .cut import Cut
 from .detokenizer import TokenDecoder
 from .errors import EngineError
 from .grammar import GrammarSpec, Matcher, PreparedGrammar
@@ -59,7 +60,9 @@ class RequestOutput:
         compile_s: Seconds that compiling the grammar took when it was done; None as for `backend`.
         grammar_cache: Where the compiled grammar was found; `none` if it was compiled for this request.
         limits_hit: Limits that changed what the model would have written, in the order in which they did.
-        matched_stop: The stop id or stop string that ended the answer.
+        cut: What the token limit cut off, where `stop_reason` is `length`. A constrained answer that is a whole value by then has
+            ended with `stop`, whether or not there was room for its stop id.
+        matched_stop: The stop id or stop string that ended the answer; None where it ended without.
         new_logprobs: One per id of `new_token_ids`, where the request asked for them.
         answer_start: Index of the answer's first id in `token_ids`; None while there is none.
         so_far: Everything up to this step, for `token_ids`, `reasoning` and `content`.
@@ -82,6 +85,7 @@ class RequestOutput:
     compile_s: float | None
     grammar_cache: CacheUse | None
     limits_hit: tuple[Limit, ...]
+    cut: Cut | None
     matched_stop: int | str | None
     new_logprobs: list[TokenLogprobs]
     answer_start: int | None
@@ -152,6 +156,7 @@ class Sequence:
         self.drafter: Drafter | None = None
         self.guard: ClosingGuard | None = None
         self.limits_hit: list[Limit] = []
+        self.cut: Cut | None = None
         self.added_at = time.monotonic()
         self.first_token_at: float | None = None
         self.grammar_ready_at: float | None = None
@@ -271,6 +276,7 @@ class Sequence:
             compile_s=grammar.compile_s if grammar else None,
             grammar_cache=grammar.cache if grammar else None,
             limits_hit=tuple(self.limits_hit),
+            cut=self.cut,
             matched_stop=self.matched_stop if self.stop_reason == "stop" else None,
             new_logprobs=new_logprobs,
             answer_start=self.gate.reasoning_end_index,

@@ -30,7 +30,7 @@ from .reask import build_reask
 from .result import Result, TokenLogprob, Usage
 from .settings import GenerationSettings
 from .streaming import PartialParser
-from .upstreams.base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
+from .upstreams.base import ChatRequest, CutOff, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
 from .wire_schema import flatten_root, is_object_schema, wrap_root
 
 T = TypeVar("T")
@@ -184,10 +184,11 @@ class Generation(Generic[T]):
     def _raise_if_cut(self, end: UpstreamEnd) -> None:
         content = self._attempt.content
         if end.finish_reason == "length":
-            if end.is_reasoning_open or not content.strip():
-                raise self._error(ReasoningTruncatedError, end, "the token limit came inside the thinking", _THINKING_HINT)
-            if self._is_bound:
-                raise self._error(AnswerTruncatedError, end, "the token limit came inside the answer", _ANSWER_HINT)
+            cut = end.cut or _told_cut(end, content)
+            if cut.is_in_reasoning:
+                raise self._error(ReasoningTruncatedError, end, cut.message, cut.hint)
+            if self._is_bound or not content.strip():
+                raise self._error(AnswerTruncatedError, end, cut.message, cut.hint)
         if end.refusal is not None:
             raise self._error(NoFinalAnswerError, end, f"the model refused: {end.refusal}")
         if end.finish_reason == "content_filter" and self._is_bound:
@@ -209,7 +210,7 @@ class Generation(Generic[T]):
         self, kind: type[GenerationError], end: UpstreamEnd, message: str, hint: str | None = None, **details: Any
     ) -> GenerationError:
         attempt = self._attempt
-        is_open = kind is ReasoningTruncatedError or not attempt.content.strip()
+        is_open = kind is ReasoningTruncatedError or (kind is not AnswerTruncatedError and not attempt.content.strip())
         return kind(
             message,
             hint=hint,
@@ -251,6 +252,13 @@ _MAX_PREFACE_LEN = 4000
 _THINKING_HINT = "raise max_tokens, or set max_reasoning_tokens below it so that tokens are left for the answer"
 _NOTHING_HINT = "nothing at all was received: is it the address of an OpenAI-compatible server, and the right model?"
 _ANSWER_HINT = "raise max_tokens, or set a smaller max_reasoning_tokens"
+
+
+def _told_cut(end: UpstreamEnd, content: str) -> CutOff:
+    """Tell what was cut off where the upstream does not say; an answer without text has not begun."""
+    if end.is_reasoning_open or not content.strip():
+        return CutOff(True, "the token limit came inside the thinking", _THINKING_HINT)
+    return CutOff(False, "the token limit came inside the answer", _ANSWER_HINT)
 
 
 def _describe(failed: Sequence[FailedAttempt]) -> str:

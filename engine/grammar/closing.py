@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import GrammarDeadEndError
-from .bitmask import get_bit, new_bitmask
+from .bitmask import clear_bits_inplace, get_bit, new_bitmask
 from .matcher import Matcher
 from .token_index import TokenIndex
 from .vocabulary import Vocabulary
@@ -80,6 +80,20 @@ def endings_behind(vocabulary: Vocabulary, ending: list[int], token_id: int) -> 
         break
     for start in range(1, min(len(ending), MOST_SUFFIXES) + 1):
         yield ending[start:]
+
+
+def may_go_on(matcher: Matcher, *, vocabulary: Vocabulary, stop_token_ids: tuple[int, ...]) -> bool:
+    """Whether the grammar takes anything but the end; does not change state.
+
+    Args:
+        matcher: Where the value stands.
+        vocabulary: The tokens.
+        stop_token_ids: What ends the answer.
+    """
+    row = new_bitmask(1, vocabulary.vocab_size)
+    matcher.fill_bitmask(row, 0)
+    clear_bits_inplace(row.numpy()[0], stop_token_ids)
+    return bool(row.any())
 
 
 def check_way_out(matcher: Matcher, vocabulary: Vocabulary) -> None:

@@ -199,4 +199,5 @@ def _truncated(error: GenerationError) -> Outcome:
         usage=error.usage,
         finish_reason="length",
         phase=error.phase,
+        notes=(str(error),),
     )

@@ -63,6 +63,21 @@ class UpstreamDelta:
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """What the token limit cut off.
+
+    Attributes:
+        is_in_reasoning: Whether the model was still thinking.
+        message: What happened.
+        hint: What to do about it.
+    """
+
+    is_in_reasoning: bool
+    message: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamEnd:
     """The last item of every stream.
@@ -77,6 +92,7 @@ class UpstreamEnd:
         is_reasoning_open: True if the output ended inside the thinking, or in a channel that is not the answer's; None if the
             upstream cannot tell.
         refusal: The model's refusal, None if it did not refuse.
+        cut: What the token limit cut off, where the upstream knows it; None: told from the text.
     """
 
     finish_reason: FinishReason = "stop"
@@ -87,6 +103,7 @@ class UpstreamEnd:
     notes: tuple[str, ...] = ()
     is_reasoning_open: bool | None = None
     refusal: str | None = None
+    cut: CutOff | None = None
 
 
 UpstreamItem = UpstreamDelta | UpstreamEnd

@@ -22,7 +22,7 @@ from ..errors import (
 from ..result import FinishReason, Usage
 from ..settings import GenerationSettings
 from ..text_types import Choice, Grammar, Regex, StructuralTag
-from .base import ChatRequest, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
+from .base import ChatRequest, CutOff, UpstreamDelta, UpstreamEnd, UpstreamItem, UpstreamTraits
 from .local_errors import translate_engine_error
 from .local_logprobs import AnswerLogprobs
 
@@ -346,6 +346,7 @@ def _end(output: RequestOutput, request: ChatRequest, has_family: bool) -> Upstr
         checked_after=tuple(output.unenforced),
         is_reasoning_open=has_family and not output.reasoning_ended,
         notes=tuple(_LIMIT_NOTES[limit] for limit in output.limits_hit),
+        cut=CutOff(output.cut.phase == "thinking", output.cut.message, output.cut.hint) if output.cut is not None else None,
     )
 
 

@@ -179,7 +179,7 @@ class Parity:
             num_tokens = MAX_FREE_TOKENS if self.specs[index] is None else CONSTRAINED_TOKENS
             self._wanted[index] = generate_alone(engine, self._model, self.prompts[index], num_tokens, self.specs[index])
         ours = output.token_ids
-        wanted = self._wanted[index][: len(ours)] if output.stop_reason == "length" else self._wanted[index]
+        wanted = self._wanted[index][: len(ours)] if output.matched_stop is None else self._wanted[index]
         report.num_tokens += len(ours)
         if output.error is None and ours == wanted:
             report.num_equal += 1

@@ -97,6 +97,83 @@ def test_answer_that_ends_by_itself_is_left_alone(tiny_engine: LLMEngine) -> Non
 def test_answer_for_which_there_is_no_room_ends_at_the_limit(tiny_engine: LLMEngine) -> None:
     output = run(tiny_engine, OPEN_SPEC, max_tokens=16, max_reasoning_tokens=3)
     assert output.stop_reason == "length"
+    assert output.cut is not None
+    assert output.answer_start is not None
+    assert output.cut.phase == "answer"
+    assert output.cut.num_answer_tokens == 16 - output.answer_start
+    assert output.cut.shortest_len is not None
+    assert output.cut.shortest_len > output.cut.num_answer_tokens
+    enough = run(tiny_engine, OPEN_SPEC, max_tokens=output.answer_start + output.cut.shortest_len, max_reasoning_tokens=3)
+    assert (enough.stop_reason, enough.cut) == ("stop", None)
+    jsonschema_rs.validate(OPEN_SCHEMA, json.loads(enough.content))
+
+
+SMALL_SCHEMAS: dict[str, Any] = {
+    "object": SCHEMA, "enum": {"enum": ["red", "green"]}, "integer": {"type": "integer"}, "boolean": {"type": "boolean"},
+    "array": {"type": "array", "items": {"type": "integer"}}, "string": {"type": "string"}, "anything": {},
+}  # fmt: skip
+MODES: dict[str, dict[str, Any]] = {
+    "thinks": {},
+    "thinks-not": {},
+    "budget": {"max_reasoning_tokens": 0},
+    "reserve": {"reserve": 1},
+}
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 10])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SMALL_SCHEMAS)
+def test_few_tokens_give_a_whole_answer_or_say_what_was_cut(
+    tiny_engine: LLMEngine, name: str, mode: str, max_tokens: int
+) -> None:
+    if mode == "reserve" and max_tokens == 1:
+        pytest.skip("is refused: the reserve would be all there is")
+    ids = tiny_engine.render([{"role": "user", "content": "x"}], thinking=mode != "thinks-not")
+    spec = GrammarSpec.from_json_schema(SMALL_SCHEMAS[name])
+    [output] = tiny_engine.generate([ids], SamplingParams(max_tokens=max_tokens, **MODES[mode]), grammars=spec)
+    assert output.error is None
+    assert len(output.token_ids) <= max_tokens
+    if output.stop_reason == "stop":
+        assert output.cut is None
+        jsonschema_rs.validate(SMALL_SCHEMAS[name], json.loads(output.content))
+        return
+    assert output.cut is not None
+    assert (output.cut.phase == "thinking") == (output.answer_start is None)
+    assert output.cut.shortest_len is not None
+    if output.cut.phase == "answer":
+        assert output.cut.shortest_len > output.cut.num_answer_tokens == max_tokens - (output.answer_start or 0)
+        assert f"takes {output.cut.shortest_len} tokens" in output.cut.message
+    else:
+        assert "inside the thinking" in output.cut.message
+    assert "raise max_tokens" in output.cut.hint
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        (GrammarSpec.regex("[ab]"), ()),
+        (GrammarSpec.from_json_schema({"type": "boolean"}), ()),
+        (GrammarSpec.regex("[ab]+"), ("shortest_completion",)),
+    ],
+    ids=["must-end", "must-end-json", "could-go-on"],
+)
+def test_value_without_room_for_its_stop_id_is_whole(tiny_engine: LLMEngine, spec: GrammarSpec, limits: tuple[str, ...]) -> None:
+    """It has not been cut; only where it could have gone on, the limit may have changed it."""
+    [free] = tiny_engine.generate([[5, 6]], SamplingParams(max_tokens=40), grammars=spec, on_unknown="constrain")
+    room = len(free.token_ids) - 1
+    [output] = tiny_engine.generate([[5, 6]], SamplingParams(max_tokens=room), grammars=spec, on_unknown="constrain")
+    assert output.token_ids == free.token_ids[:-1]
+    assert (output.content, output.stop_reason, output.matched_stop) == (free.content, "stop", None)
+    assert (output.limits_hit, output.cut) == (limits, None)
+
+
+def test_free_text_says_where_it_was_cut(tiny_engine: LLMEngine) -> None:
+    for thinking, phase, message in ((True, "thinking", "inside the thinking"), (False, "answer", "inside the answer")):
+        ids = tiny_engine.render([{"role": "user", "content": "x"}], thinking=thinking)
+        [output] = tiny_engine.generate([ids], SamplingParams(max_tokens=4, ignore_eos=True))
+        assert output.cut is not None
+        assert (output.stop_reason, output.cut.phase, output.cut.shortest_len) == ("length", phase, None)
+        assert message in output.cut.message
 
 
 def test_shortest_completion_says_so(tiny_engine: LLMEngine) -> None:

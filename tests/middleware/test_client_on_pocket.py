@@ -194,6 +194,34 @@ def test_stop_text_ends_a_free_answer(client: Client) -> None:
     assert cut.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("max_tokens", [1, 2, 5])
+def test_limit_that_no_answer_fits_in_says_how_long_one_is(client: Client, max_tokens: int) -> None:
+    """With the thinking switched off or closed at once; also where no token at all is left for the answer."""
+    for options in ({"thinking": False}, {"thinking": True, "max_reasoning_tokens": 0}):
+        with pytest.raises(AnswerTruncatedError, match=r"no whole answer fits: .* takes \d+ tokens") as caught:
+            client.generate(Order, SAMPLES[0].text, max_tokens=max_tokens, **options)
+        assert (caught.value.finish_reason, caught.value.phase) == ("length", "answer")
+        assert "raise max_tokens" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_limit_in_the_middle_of_the_thinking_says_so(client: Client, thinking: bool) -> None:
+    with pytest.raises(ReasoningTruncatedError if thinking else AnswerTruncatedError) as caught:
+        client.generate(Order, SAMPLES[0].text, max_tokens=4, thinking=thinking)
+    assert "raise max_tokens" in (caught.value.hint or "")
+    assert ("inside the thinking" in caught.value.message) == thinking
+
+
+def test_answer_that_fills_its_limit_is_a_result(client: Client) -> None:
+    """A whole value, for whose stop id there is no room."""
+    for text_type in (Literal["lamp"], bool):
+        free: Any = client.generate(text_type, SAMPLES[0].text, thinking=False)
+        room = free.usage.completion_tokens - 1
+        full: Any = client.generate(text_type, SAMPLES[0].text, thinking=False, max_tokens=room)
+        assert full.usage.completion_tokens == room
+        assert (full.output, full.finish_reason, full.notes) == (free.output, "stop", ())
+
+
 def test_bias_and_seeds_change_what_is_drawn(client: Client) -> None:
     texts = {client.generate(None, SAMPLES[0].text, temperature=2.0, seed=seed, max_tokens=200).content for seed in (1, 1, 2)}
     assert len(texts) == 2

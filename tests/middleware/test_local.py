@@ -52,6 +52,7 @@ class Output:
     token_ids: list[int] = field(default_factory=lambda: [4, 5, 6, 7])
     unenforced: tuple[str, ...] = ("#/properties/a/multipleOf",)
     limits_hit: tuple[str, ...] = ()
+    cut: Any = None
     new_logprobs: list[Any] = field(default_factory=list)
     answer_start: int | None = 0
     matched_stop: int | str | None = None

@@ -68,6 +68,17 @@ def test_serve_command_reports_truncated_thinking(client: openai.OpenAI) -> None
     assert (completion.model_extra or {})["thinkgate"]["truncated_in"] == "reasoning"
 
 
+def test_serve_command_says_why_an_answer_was_cut(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.LengthFinishReasonError) as caught:
+        client.chat.completions.parse(
+            model=MODEL, messages=MESSAGES, response_format=Order, reasoning_effort="none", max_tokens=2
+        )
+    report = (caught.value.completion.model_extra or {})["thinkgate"]
+    assert report["truncated_in"] == "answer"
+    assert "no whole answer fits" in report["notes"][0]
+    assert "raise max_tokens" in report["notes"][0]
+
+
 def test_serve_command_refuses_a_bad_schema_and_serves_on(client: openai.OpenAI) -> None:
     bad: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "strnig"}}}
     with pytest.raises(openai.BadRequestError) as caught:
