@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from schema_documents import draw_documents
+from schema_documents import draw_documents, in_schema_order
 from schema_packages import CHECK_JSONSCHEMA
 
 MAX_DOCUMENT = 1500
@@ -120,7 +120,9 @@ def fill_cases(*, with_large: bool = True) -> list[FillCase]:
     for name, content in CHECK_JSONSCHEMA.read() if with_large and CHECK_JSONSCHEMA.is_there else ():
         if PurePath(name).name.startswith(LARGE):
             schema = json.loads(content)
-            documents = [each for each in draw_documents(schema, seed=7)[0] if 80 <= len(json.dumps(each)) <= MAX_DOCUMENT]
+            drawn = [each for each in draw_documents(schema, seed=7)[0] if 80 <= len(json.dumps(each)) <= MAX_DOCUMENT]
+            # Properties behind `allOf` are drawn after those beside it.
+            documents = [in_schema_order(each, schema) for each in drawn]
             documents.sort(key=lambda each: -len(json.dumps(each)))
             if documents:
                 cases.append(FillCase("large real", PurePath(name).stem, schema, tuple(documents[:3])))
