@@ -14,7 +14,7 @@ import pytest
 
 from engine import EngineError, GrammarError, GrammarSpec
 from engine.grammar import GrammarBackend, Matcher, new_bitmask
-from engine.grammar.memo.memo_matcher import share_masks
+from engine.grammar.memo.memo_matcher import MemoMatcher, share_masks
 from engine.grammar.memo.shapes import ShapeReader
 from engine.grammar.memo.table import MaskMemo, Row, Slot, StateTable
 from engine.grammar.vocabulary import Vocabulary
@@ -213,6 +213,25 @@ def test_the_memory_has_a_cap_and_forgets_whole_grammars() -> None:
         matcher.rollback(300)
         plain.rollback(300)
         assert (row_of(matcher, SMALL) == row_of(plain, SMALL)).all()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_rows_of_a_bounded_string_follow_from_its_first_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = make_backend(name)
+    spec = GrammarSpec.from_json_schema({"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 30}})
+    compiled = backend.compile(spec)
+    shared = share_masks(compiled, backend, spec, MaskMemo(2**20))
+    assert shared is not None
+    matcher, plain = shared.new_matcher((STOP,)), compiled.new_matcher((STOP,))
+    asked = []
+    keep_row = MemoMatcher.keep_row
+    monkeypatch.setattr(MemoMatcher, "keep_row", lambda self, row: (asked.append(1), keep_row(self, row)))
+    text = json.dumps(["a" * 30, "é" * 30, "東" * 15, "bb"], ensure_ascii=False, separators=(",", ":"))
+    for char in text:
+        assert (row_of(matcher, SMALL) == row_of(plain, SMALL)).all(), char
+        assert plain.accept_bytes(char.encode())
+        assert matcher.accept_bytes(char.encode())
+    assert len(asked) < 16 < len(text) / 5, "three rows of the first string, three of another, and what is between them"
 
 
 def test_long_texts_without_a_shape_are_followed_and_not_kept() -> None:

@@ -57,6 +57,7 @@ class _MemoCompiled:
         self._shapes = shapes
         self._base_bytes = base_bytes
         self._memo = memo
+        memo.fit_of(self._token_bytes)  # here, and not when the first sequence begins
         # By stop ids, which are in the masks.
         self._tables: dict[tuple[int, ...], StateTable] = {}
 
@@ -155,8 +156,10 @@ class MemoMatcher:
 
     def copy_row(self, words: Row) -> bool:
         """Write the mask of this state, if it is known and as wide; whether it was."""
-        slot = self._path[-1].slot
-        kept = slot.row if slot is not None else None
+        known = self._path[-1]
+        kept = known.slot.row if known.slot is not None else None
+        if kept is None:
+            kept = self._table.derive(known)
         if kept is None or len(kept) != len(words):
             return False
         words[:] = kept

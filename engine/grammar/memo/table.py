@@ -9,6 +9,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from ..string_fit import StringFit
 from .answer_states import STRING, AnswerState, Strings, advance, start_state
 from .shapes import Shapes
 
@@ -72,7 +73,10 @@ class StateTable:
         self._memo = memo
         self._token_bytes = token_bytes
         # The longest token, in characters or more, and one for the quote behind it.
-        self._reach = memo.longest_of(token_bytes) + 1
+        self._fit, longest = memo.fit_of(token_bytes)
+        self._reach = longest + 1
+        # By string, without regard to its length, the kept mask that lets most through.
+        self._widest: dict[AnswerState, tuple[Strings, Slot]] = {}
         self._states: dict[AnswerState, Known] = {}
         self._slots: dict[AnswerState, Slot] = {}
         self._kept: list[Slot] = []
@@ -113,6 +117,26 @@ class StateTable:
         slot.row = row.copy()
         self._kept.append(slot)
         self._charge(row.nbytes)
+        if known.state is not None and _is_at_whole_character(known.state):
+            bounds = _bounds(self._near(known.state))
+            string = known.state._replace(detail=None)
+            widest = self._widest.get(string)
+            if widest is None or _openness(bounds) > _openness(widest[0]):
+                self._widest[string] = bounds, slot
+
+    def derive(self, known: Known) -> Row | None:
+        """Find the mask of a state from that of the same string with fewer bounds; None where there is none."""
+        if known.slot is None or known.state is None or not _is_at_whole_character(known.state):
+            return None
+        bounds, slot = self._widest.get(known.state._replace(detail=None), _NOTHING)
+        need, room = _bounds(self._near(known.state))
+        if slot.row is None or room is None or bounds.need > need or (bounds.room is not None and bounds.room < room):
+            return None
+        row = slot.row.copy()
+        fitting = self._fit.row(need, room)
+        row[: len(fitting)] &= fitting[: len(row)]
+        self.keep(known, row)
+        return row
 
     def forget(self) -> None:
         """Let everything go; matchers that hold a state of before go on, and what they find is kept and counted anew."""
@@ -121,6 +145,7 @@ class StateTable:
         for known in self._states.values():
             known.steps.clear()
         self._kept = []
+        self._widest = {}
         self._states = {}
         self._slots = {}
         self.num_bytes = 0
@@ -138,13 +163,28 @@ class StateTable:
         """Give the state that stands for all whose masks are the same: bounds that no token reaches are one."""
         if state.mode != STRING:
             return state
-        assert isinstance(state.detail, Strings)
-        need, room = state.detail
+        need, room = _bounds(state)
         return state._replace(detail=Strings(min(need, self._reach), room if room is None else min(room, self._reach)))
 
     def _charge(self, num_bytes: int) -> None:
         self.num_bytes += num_bytes
         self._memo.charge(self, num_bytes)
+
+
+def _is_at_whole_character(state: AnswerState) -> bool:
+    return state.mode == STRING and not state.text
+
+
+def _bounds(state: AnswerState) -> Strings:
+    assert isinstance(state.detail, Strings)
+    return state.detail
+
+
+def _openness(bounds: Strings) -> tuple[int, float]:
+    return -bounds.need, float("inf") if bounds.room is None else bounds.room
+
+
+_NOTHING = Strings(0, None), Slot()
 
 
 class MaskMemo:
@@ -158,7 +198,7 @@ class MaskMemo:
         self.max_bytes = max_bytes
         self.num_bytes = 0
         self._tables: OrderedDict[StateTable, None] = OrderedDict()
-        self._longest: tuple[Sequence[bytes], int] = ((), 0)
+        self._fit: tuple[Sequence[bytes], StringFit, int] | None = None
         self._lock = Lock()
 
     def use(self, table: StateTable) -> None:
@@ -177,8 +217,8 @@ class MaskMemo:
                 self.num_bytes -= oldest.num_bytes
                 oldest.forget()
 
-    def longest_of(self, token_bytes: Sequence[bytes]) -> int:
-        """Give the length of the longest token, in bytes; an engine has one vocabulary."""
-        if self._longest[0] is not token_bytes:
-            self._longest = (token_bytes, max(map(len, token_bytes), default=0))
-        return self._longest[1]
+    def fit_of(self, token_bytes: Sequence[bytes]) -> tuple[StringFit, int]:
+        """Give what fits into strings, and the length of the longest token in bytes; an engine has one vocabulary."""
+        if self._fit is None or self._fit[0] is not token_bytes:
+            self._fit = (token_bytes, StringFit(token_bytes), max(map(len, token_bytes), default=0))
+        return self._fit[1:]
