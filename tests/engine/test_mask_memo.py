@@ -223,9 +223,14 @@ def test_rows_of_a_bounded_string_follow_from_its_first_ones(name: str, monkeypa
     shared = share_masks(compiled, backend, spec, MaskMemo(2**20))
     assert shared is not None
     matcher, plain = shared.new_matcher((STOP,)), compiled.new_matcher((STOP,))
-    asked = []
+    asked: list[Row] = []
     keep_row = MemoMatcher.keep_row
-    monkeypatch.setattr(MemoMatcher, "keep_row", lambda self, row: (asked.append(1), keep_row(self, row)))
+
+    def note(asking: MemoMatcher, row: Row) -> None:
+        asked.append(row)
+        keep_row(asking, row)
+
+    monkeypatch.setattr(MemoMatcher, "keep_row", note)
     text = json.dumps(["a" * 30, "é" * 30, "東" * 15, "bb"], ensure_ascii=False, separators=(",", ":"))
     for char in text:
         assert (row_of(matcher, SMALL) == row_of(plain, SMALL)).all(), char
