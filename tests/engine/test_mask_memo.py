@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, GrammarError, GrammarSpec
-from engine.grammar import GrammarBackend, Matcher, new_bitmask
+from engine.grammar import GrammarBackend, Matcher, fill_bitmasks, new_bitmask
 from engine.grammar.memo.memo_matcher import MemoMatcher, share_masks
 from engine.grammar.memo.shapes import ShapeReader
 from engine.grammar.memo.table import MaskMemo, Row, Slot, StateTable
@@ -215,6 +215,19 @@ def test_the_memory_has_a_cap_and_forgets_whole_grammars() -> None:
         assert (row_of(matcher, SMALL) == row_of(plain, SMALL)).all()
 
 
+def rows_asked_for(monkeypatch: pytest.MonkeyPatch) -> list[MemoMatcher]:
+    """Who asked the matcher behind for a row, from now on."""
+    asked: list[MemoMatcher] = []
+    keep_row = MemoMatcher.keep_row
+
+    def note(asking: MemoMatcher, row: Row) -> None:
+        asked.append(asking)
+        keep_row(asking, row)
+
+    monkeypatch.setattr(MemoMatcher, "keep_row", note)
+    return asked
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_rows_of_a_bounded_string_follow_from_its_first_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = make_backend(name)
@@ -223,20 +236,32 @@ def test_rows_of_a_bounded_string_follow_from_its_first_ones(name: str, monkeypa
     shared = share_masks(compiled, backend, spec, MaskMemo(2**20))
     assert shared is not None
     matcher, plain = shared.new_matcher((STOP,)), compiled.new_matcher((STOP,))
-    asked: list[Row] = []
-    keep_row = MemoMatcher.keep_row
-
-    def note(asking: MemoMatcher, row: Row) -> None:
-        asked.append(row)
-        keep_row(asking, row)
-
-    monkeypatch.setattr(MemoMatcher, "keep_row", note)
+    asked = rows_asked_for(monkeypatch)
     text = json.dumps(["a" * 30, "é" * 30, "東" * 15, "bb"], ensure_ascii=False, separators=(",", ":"))
     for char in text:
         assert (row_of(matcher, SMALL) == row_of(plain, SMALL)).all(), char
         assert plain.accept_bytes(char.encode())
         assert matcher.accept_bytes(char.encode())
     assert len(asked) < 16 < len(text) / 5, "three rows of the first string, three of another, and what is between them"
+
+
+def test_sequences_of_a_batch_in_one_state_are_filled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = make_backend("llguidance")
+    spec = GrammarSpec.from_json_schema(NOTE)
+    compiled = backend.compile(spec)
+    shared = share_masks(compiled, backend, spec, MaskMemo(2**20))
+    assert shared is not None
+    crowd, plain = ([each.new_matcher((STOP,)) for _ in range(9)] for each in (shared, compiled))
+    for number, pair in enumerate(zip(crowd, plain, strict=True)):
+        for matcher in pair:
+            assert matcher.accept_tokens([*b'{"note":"'[: 9 * (number % 2)]])
+    asked = rows_asked_for(monkeypatch)
+    found, expected = (new_bitmask(9, SMALL.vocab_size) for _ in range(2))
+    rows = [4, 0, 8, 2, 6, 1, 7, 3, 5]
+    fill_bitmasks(crowd, found, rows)
+    fill_bitmasks(plain, expected, rows)
+    assert found.equal(expected)
+    assert len(asked) == 2
 
 
 def test_long_texts_without_a_shape_are_followed_and_not_kept() -> None:

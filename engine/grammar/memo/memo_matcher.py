@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from ctypes import memmove
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +18,7 @@ from ..bitmask import get_bit
 from ..killable_compiler import PortableBackend
 from ..matcher import CompiledGrammar, GrammarBackend, Matcher, RowFiller
 from .shapes import ShapeReader, Shapes
-from .table import LOST, Known, MaskMemo, Row, StateTable
+from .table import LOST, Known, MaskMemo, Row, Slot, StateTable
 
 if TYPE_CHECKING:
     from ..spec import GrammarSpec
@@ -84,11 +85,19 @@ class MemoFiller:
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows; see the protocol."""
-        words = bitmask.numpy()
         own = [(matcher, row) for matcher, row in zip(matchers, rows, strict=True) if isinstance(matcher, MemoMatcher)]
-        missing = [(matcher, row) for matcher, row in own if not matcher.copy_row(words[row])]
+        missing = [(matcher, row) for matcher, row in own if not matcher.copy_row(bitmask, row)]
+        # Of sequences in one state the first one finds out for all.
+        first = {id(matcher.slot or matcher): (matcher, row) for matcher, row in reversed(missing)}
+        self._ask(list(first.values()), bitmask)
+        asked = {row for _, row in first.values()}
+        left = [(matcher, row) for matcher, row in missing if row not in asked and not matcher.copy_row(bitmask, row)]
+        self._ask(left, bitmask)
+
+    def _ask(self, missing: Sequence[tuple[MemoMatcher, int]], bitmask: torch.Tensor) -> None:
         if missing:
             self._backend.fill_bitmasks([matcher.told() for matcher, _ in missing], bitmask, [row for _, row in missing])
+            words = bitmask.numpy()
             for matcher, row in missing:
                 matcher.keep_row(words[row])
 
@@ -149,20 +158,28 @@ class MemoMatcher:
         self._error = None
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
-        words = bitmask.numpy()[row]
-        if not self.copy_row(words):
+        if not self.copy_row(bitmask, row):
             self.told().fill_bitmask(bitmask, row)
-            self.keep_row(words)
+            self.keep_row(bitmask.numpy()[row])
 
-    def copy_row(self, words: Row) -> bool:
-        """Write the mask of this state, if it is known and as wide; whether it was."""
+    @property
+    def slot(self) -> Slot | None:
+        """Where the mask of this state is kept, or will be."""
+        return self._path[-1].slot
+
+    def copy_row(self, bitmask: torch.Tensor, row: int) -> bool:
+        """Write the mask of this state to a row, if it is known and as wide; whether it was."""
         known = self._path[-1]
-        kept = known.slot.row if known.slot is not None else None
-        if kept is None:
-            kept = self._table.derive(known)
-        if kept is None or len(kept) != len(words):
+        slot = known.slot
+        if slot is None:
             return False
-        words[:] = kept
+        if slot.row is None:
+            self._table.derive(known)
+        kept, num_words = slot.row, bitmask.shape[1]
+        if kept is None or len(kept) != num_words or not bitmask.is_contiguous():
+            return False
+        num_bytes = 4 * num_words
+        memmove(bitmask.data_ptr() + row * num_bytes, slot.address, num_bytes)
         return True
 
     def keep_row(self, words: Row) -> None:

@@ -26,12 +26,19 @@ class Slot:
 
     Attributes:
         row: int32 `(words,)`, not to be changed; None where it is not kept.
+        address: Where it lies in memory; asking NumPy takes longer than copying.
     """
 
-    __slots__ = ("row",)
+    __slots__ = ("address", "row")
 
     def __init__(self) -> None:
         self.row: Row | None = None
+        self.address = 0
+
+    def keep(self, row: Row) -> None:
+        """Keep a copy of a mask."""
+        self.row = row.copy()
+        self.address = self.row.ctypes.data
 
 
 class Known:
@@ -114,7 +121,7 @@ class StateTable:
         slot = known.slot
         if slot is None or slot.row is not None:
             return
-        slot.row = row.copy()
+        slot.keep(row)
         self._kept.append(slot)
         self._charge(row.nbytes)
         if known.state is not None and _is_at_whole_character(known.state):
@@ -124,19 +131,18 @@ class StateTable:
             if widest is None or _openness(bounds) > _openness(widest[0]):
                 self._widest[string] = bounds, slot
 
-    def derive(self, known: Known) -> Row | None:
-        """Find the mask of a state from that of the same string with fewer bounds; None where there is none."""
-        if known.slot is None or known.state is None or not _is_at_whole_character(known.state):
-            return None
+    def derive(self, known: Known) -> None:
+        """Find the mask of a state from that of the same string with fewer bounds, where there is one, and keep it."""
+        if known.state is None or not _is_at_whole_character(known.state):
+            return
         bounds, slot = self._widest.get(known.state._replace(detail=None), _NOTHING)
         need, room = _bounds(self._near(known.state))
         if slot.row is None or room is None or bounds.need > need or (bounds.room is not None and bounds.room < room):
-            return None
+            return
         row = slot.row.copy()
         fitting = self._fit.row(need, room)
         row[: len(fitting)] &= fitting[: len(row)]
         self.keep(known, row)
-        return row
 
     def forget(self) -> None:
         """Let everything go; matchers that hold a state of before go on, and what they find is kept and counted anew."""
