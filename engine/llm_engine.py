@@ -53,7 +53,7 @@ class LLMEngine:
 
     Args:
         config: Settings.
-        observer: Is told of every step and every finished request; see `metrics`.
+        observer: Is told of every step and every request that ended; see `metrics`.
 
     Raises:
         ModelLoadError: The model cannot be loaded.
@@ -262,6 +262,7 @@ class LLMEngine:
             return False
         sequence.finish("abort")
         self._forget(sequence)
+        self._metrics.note_request(sequence.stats())
         return True
 
     def has_unfinished(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the engine tells about itself: one record per step, one per finished request, and totals. No text, no ids, no prompts."""
+"""What the engine tells about itself: a record per step, one per request that ended, and totals. No text, no ids, no prompts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .answer_budget import Limit
+from .grammar.prepared import CacheUse
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +54,16 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStats:
-    """One finished request.
+    """One request that ended.
 
     Attributes:
         stop_reason: How it ended.
         total_s: Seconds from admission to the end.
         first_token_s: Seconds to its first token; None if it got none.
         grammar_wait_s: Seconds until its grammar was there; None without a grammar, or if it never was.
+        compile_s: Seconds that compiling its grammar took when it was done; None as for `grammar_wait_s`.
+        grammar_cache: Where its grammar was found; `none` if it was compiled for it, None as for `grammar_wait_s`.
+        backend: Name of its grammar backend; None as for `grammar_wait_s`.
         num_prompt_tokens: Tokens of the prompt.
         num_tokens: Generated tokens.
         num_reasoning_tokens: Thinking tokens among them.
@@ -70,6 +74,9 @@ class RequestStats:
     total_s: float
     first_token_s: float | None
     grammar_wait_s: float | None
+    compile_s: float | None
+    grammar_cache: CacheUse | None
+    backend: str | None
     num_prompt_tokens: int
     num_tokens: int
     num_reasoning_tokens: int
@@ -78,7 +85,11 @@ class RequestStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTotals:
-    """Sums since the engine was made, and where it stands."""
+    """Sums since the engine was made, and where it stands.
+
+    Requests that were aborted are not among the finished ones. `grammar_compile_s` counts grammars that were compiled for a
+    request, `num_grammar_cache_hits` requests that found theirs in memory or on disk.
+    """
 
     num_running: int
     num_waiting: int
@@ -86,6 +97,7 @@ class EngineTotals:
     num_blocks: int
     num_steps: int
     num_finished: int
+    num_aborted: int
     num_new_tokens: int
     num_reasoning_tokens: int
     num_draft_tokens: int
@@ -93,6 +105,8 @@ class EngineTotals:
     num_prefix_hit_tokens: int
     num_preemptions: int
     num_grammar_compiles: int
+    num_grammar_cache_hits: int
+    grammar_compile_s: float
     num_limits_hit: int
 
 
@@ -163,6 +177,9 @@ class MetricsRecorder:
         self.num_draft_tokens = 0
         self.num_accepted_draft_tokens = 0
         self.num_limits_hit = 0
+        self.num_aborted = 0
+        self.num_grammar_cache_hits = 0
+        self.grammar_compile_s = 0.0
 
     def note_step(self, stats: StepStats) -> None:
         """Take a step."""
@@ -173,8 +190,14 @@ class MetricsRecorder:
         self._tell(stats)
 
     def note_request(self, stats: RequestStats) -> None:
-        """Take a finished request."""
-        self.num_finished += 1
+        """Take a request that ended."""
+        if stats.stop_reason == "abort":
+            self.num_aborted += 1
+        else:
+            self.num_finished += 1
+        self.num_grammar_cache_hits += stats.grammar_cache in ("memory", "disk")
+        if stats.grammar_cache == "none":
+            self.grammar_compile_s += stats.compile_s or 0.0
         self.num_reasoning_tokens += stats.num_reasoning_tokens
         self.num_limits_hit += len(stats.limits_hit)
         self._tell(stats)
@@ -184,6 +207,9 @@ class MetricsRecorder:
         return EngineTotals(
             num_steps=self.num_steps,
             num_finished=self.num_finished,
+            num_aborted=self.num_aborted,
+            num_grammar_cache_hits=self.num_grammar_cache_hits,
+            grammar_compile_s=self.grammar_compile_s,
             num_new_tokens=self.num_new_tokens,
             num_reasoning_tokens=self.num_reasoning_tokens,
             num_draft_tokens=self.num_draft_tokens,

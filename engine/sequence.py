@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from reasoning_parsers import ReasoningGate
+from reasoning_parsers import PromptState, ReasoningGate
 
 from .answer_budget import ClosingGuard, Limit, ThinkingBudget
 from .cut import Cut
@@ -53,6 +53,8 @@ class RequestOutput:
         error: Why it failed, when `stop_reason` is `error`.
         num_reasoning_tokens: Thinking tokens, markers not counted.
         reasoning_ended: Whether the thinking is over; None while that is not known.
+        prompt_state: What the prompt says of the thinking; where that is `unknown`, `on_unknown` and the request's switch
+            decided. None for a model without a reasoning family, whose output is an answer from the first token on.
         is_constrained: Whether the request has a grammar.
         unenforced: JSON pointers of schema keywords that the masks did not enforce; none where there were no masks yet.
         backend: Name of the grammar backend; None until the grammar is there, and without one.
@@ -78,6 +80,7 @@ class RequestOutput:
     error: EngineError | None
     num_reasoning_tokens: int
     reasoning_ended: bool | None
+    prompt_state: PromptState | None
     is_constrained: bool
     unenforced: tuple[str, ...]
     backend: str | None
@@ -247,6 +250,9 @@ class Sequence:
             total_s=time.monotonic() - self.added_at,
             first_token_s=None if self.first_token_at is None else self.first_token_at - self.added_at,
             grammar_wait_s=None if self.grammar_ready_at is None else self.grammar_ready_at - self.added_at,
+            compile_s=None if self.grammar is None else self.grammar.compile_s,
+            grammar_cache=None if self.grammar is None else self.grammar.cache,
+            backend=None if self.grammar is None else self.grammar.backend,
             num_prompt_tokens=len(self.prompt_token_ids),
             num_tokens=len(self.token_ids),
             num_reasoning_tokens=self.gate.num_reasoning_tokens,
@@ -269,6 +275,7 @@ class Sequence:
             error=self.error,
             num_reasoning_tokens=self.gate.num_reasoning_tokens,
             reasoning_ended=True if self._text.is_answer else self.gate.reasoning_ended,
+            prompt_state=None if self.gate.markers is None else self.gate.prompt_state,
             is_constrained=self.is_constrained,
             unenforced=grammar.unenforced if grammar else (),
             backend=grammar.backend if grammar else None,

@@ -1,10 +1,12 @@
 """The gate and a grammar for `model.generate` of transformers: thinking rows stay free, answers obey the grammar.
 
 Works on batches with left padding and on beams. One processor serves any number of `generate` calls, one after the other.
+Assisted generation, which takes tokens back, is refused.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,13 +19,21 @@ from reasoning_parsers import OnUnknown, ReasoningGate, ReasoningParserError, To
 from ..chat import ChatFormat
 from ..errors import EngineStepError, InvalidRequestError
 from ..grammar import CompiledGrammar, GrammarSpec, Matcher
-from ..grammar.backends.xgrammar_backend import XGrammarBackend
+from ..grammar.backends.registry import load_backend
+from ..grammar.compile_cost import CompileCosts
+from ..grammar.selection import BackendSelector
 from ..grammar.vocabulary import read_vocabulary
 from ..mask import Window, mask_logits
 from ..model_loader import all_stop_token_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+
+BACKENDS = ("xgrammar", "llguidance")
+_NO_GUESSES = "assistant_model and prompt_lookup_num_tokens cannot be used with it"
 
 
 @dataclass(slots=True)
@@ -38,6 +48,14 @@ class _Row:
     token_ids: list[int] = field(default_factory=list)
     # A beam that holds a token which the grammar refused: its score is -inf, and stays so.
     is_dead: bool = False
+
+    def append(self, token_id: int) -> bool:
+        """Commit a token to gate and grammar; False if the grammar refuses it."""
+        # What a token that ends the thinking holds of the answer comes before the tokens that follow it.
+        leftover = self.gate.leftover_in([token_id])
+        answer_start = len(self.token_ids) + self.gate.commit([token_id]).grammar_start
+        self.token_ids.append(token_id)
+        return self.matcher.accept_bytes(leftover) and self.matcher.accept_tokens(self.token_ids[answer_start:])
 
 
 class ReasoningGatedLogitsProcessor(LogitsProcessor):
@@ -55,6 +73,7 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
         on_unknown: What to do when a prompt does not say whether thinking is under way.
         thinking: The request's switch, where the prompt does not show it.
         max_reasoning_tokens: Thinking is closed after this many tokens; None is no limit.
+        unenforced: JSON pointers of schema keywords that the grammar does not enforce; kept as an attribute.
 
     Raises:
         InvalidRequestError: An option is out of range.
@@ -71,7 +90,9 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
         on_unknown: OnUnknown = "first_token",
         thinking: bool | None = None,
         max_reasoning_tokens: int | None = None,
+        unenforced: tuple[str, ...] = (),
     ) -> None:
+        self.unenforced = unenforced
         self._compiled = compiled
         self._markers = markers
         self._stop_token_ids = frozenset(stop_token_ids)
@@ -104,6 +125,8 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
     ) -> ReasoningGatedLogitsProcessor:
         """Compile `grammar` for a model and its tokenizer and make a processor.
 
+        The backend is chosen as the engine does. What its masks do not enforce is in `unenforced`, and in a warning.
+
         Args:
             model: Its head's width and its stop ids count; `generation_config` is read now.
             tokenizer: Its vocabulary, chat template and padding.
@@ -119,15 +142,20 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
         stop_token_ids = all_stop_token_ids(model.config, model.generation_config, tokenizer)
         head: Any = model.get_output_embeddings()
         vocabulary = read_vocabulary(tokenizer, vocab_size=head.weight.shape[0], stop_token_ids=stop_token_ids)
-        backend = XGrammarBackend(vocabulary, num_threads=1)
-        backend.check(grammar)
-        options.setdefault("pad_token_id", tokenizer.pad_token_id)
-        return cls(backend.compile(grammar), ChatFormat(tokenizer, family).markers, stop_token_ids=stop_token_ids, **options)
+        names = BACKENDS if grammar.backend == "auto" else (grammar.backend,)
+        backends = {name: load_backend(name, vocabulary) for name in names}
+        choice = BackendSelector(backends, CompileCosts(vocabulary.vocab_size)).choose(grammar)
+        if choice.unenforced:
+            logger.warning("the masks do not enforce %s: check the answers", ", ".join(choice.unenforced))
+        options = {"pad_token_id": tokenizer.pad_token_id, "unenforced": choice.unenforced} | options
+        compiled = backends[choice.backend].compile(grammar)
+        return cls(compiled, ChatFormat(tokenizer, family).markers, stop_token_ids=stop_token_ids, **options)
 
     def reset(self) -> None:
         """Forget all rows: the next call begins a generation."""
         self._rows: list[_Row] = []
         self._seen: list[list[int]] = []
+        self._prompt_width = 0
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask the next token's scores.
@@ -141,12 +169,14 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
 
         Raises:
             EngineStepError: A row holds a token that the grammar refused (another processor chose it), it allows no token,
-                or rows were reordered without `num_beams`. Nothing ever goes on unconstrained.
+                rows were reordered without `num_beams`, or tokens were taken back. Nothing ever goes on unconstrained.
         """
         seen: list[list[int]] = input_ids.tolist()
         parents = self._find_parents(seen)
         if parents is None:
+            self._check_not_taken_back(seen)
             self._rows = [self._new_row(index, token_ids) for index, token_ids in enumerate(seen)]
+            self._prompt_width = len(seen[0]) if seen else 0
         else:
             self._rows = self._follow(parents, [token_ids[-1] for token_ids in seen])
         self._seen = seen
@@ -166,6 +196,16 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
                 return None
             parents.append(parent)
         return parents
+
+    def _check_not_taken_back(self, seen: list[list[int]]) -> None:
+        """Refuse a call that goes on from within the last call's rows: to begin anew there would lose what the grammar took."""
+        if not seen or len(seen) != len(self._seen) or not self._prompt_width < len(seen[0]) <= len(self._seen[0]):
+            return
+        num_kept = len(seen[0]) - 1
+        if all(ids[:num_kept] == before[:num_kept] for ids, before in zip(seen, self._seen, strict=True)):
+            raise EngineStepError(
+                "tokens were taken back", request_id="generate", hint=f"{_NO_GUESSES}; or call reset before another generation"
+            )
 
     def _new_row(self, index: int, token_ids: list[int]) -> _Row:
         first = next((i for i, token_id in enumerate(token_ids) if token_id != self._pad_token_id), len(token_ids))
@@ -195,13 +235,12 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
     def _advance(self, row: _Row, token_id: int) -> None:
         if row.is_dead or row.matcher.is_terminated():
             return  # `generate` pads rows that are over
-        answer_start = len(row.token_ids) + row.gate.commit([token_id]).grammar_start
-        row.token_ids.append(token_id)
-        answer = row.token_ids[answer_start:]
-        if answer and not row.matcher.accept_tokens(answer):
+        if not row.append(token_id):
             if self._num_beams == 1:
                 raise EngineStepError(
-                    f"token {token_id} is not in the grammar", request_id=row.request_id, hint="another processor chose it"
+                    f"token {token_id} is not in the grammar",
+                    request_id=row.request_id,
+                    hint=f"another processor chose it, or `generate` guessed it: {_NO_GUESSES}",
                 )
             row.is_dead = True
 

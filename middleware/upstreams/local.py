@@ -345,11 +345,28 @@ def _end(output: RequestOutput, request: ChatRequest, has_family: bool) -> Upstr
         strategy="mask" if is_bound else "text",
         checked_after=tuple(output.unenforced),
         is_reasoning_open=has_family and not output.reasoning_ended,
-        notes=tuple(_LIMIT_NOTES[limit] for limit in output.limits_hit),
+        notes=(*_gate_notes(output, request), *(_LIMIT_NOTES[limit] for limit in output.limits_hit)),
         cut=CutOff(output.cut.phase == "thinking", output.cut.message, output.cut.hint) if output.cut is not None else None,
     )
 
 
+def _gate_notes(output: RequestOutput, request: ChatRequest) -> list[str]:
+    """Say where a constraint began, if the prompt did not."""
+    if not output.is_constrained:
+        return []
+    if output.prompt_state is None:
+        return ["no reasoning family is in use for this model, so the constraint began at the first token"]
+    if output.prompt_state == "unknown":
+        is_switched_off = request.settings.thinking is False
+        return [_UNKNOWN_NOTES["constrain" if is_switched_off else request.settings.on_unknown]]
+    return []
+
+
+_UNKNOWN_NOTES = {
+    "first_token": "the prompt did not say whether the model thinks: its first token decided where the constraint began",
+    "open": "the prompt did not say whether the model thinks: it was taken to think",
+    "constrain": "the prompt did not say whether the model thinks: the constraint began at the first token",
+}
 _LIMIT_NOTES = {
     "max_reasoning_tokens": "the thinking was closed at max_reasoning_tokens",
     "reserve": "the thinking was closed to keep the reserve for the answer",

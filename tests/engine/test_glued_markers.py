@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine import GrammarSpec, SamplingParams
+from engine.adapters.transformers import ReasoningGatedLogitsProcessor
 from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.vocabulary import Vocabulary
 from engine.mask import Window, mask_logits
@@ -68,6 +69,19 @@ def test_tokens_whose_rest_begins_no_answer_are_masked() -> None:
     assert denied_rows(sequence) == [{STOP, *ids(">\n", ">[", ">\u20ac")}]
     assert sequence.append(ids('>{"'))
     assert bytes(set(range(256)) - denied_rows(sequence)[0]) == b"a"
+
+
+def test_transformers_adapter_feeds_the_rest_of_a_token() -> None:
+    prompt = WORDS.encode("<think>")
+    compiled = BACKEND.compile(OBJECT)
+    processor = ReasoningGatedLogitsProcessor(compiled, WORDS.resolve(THINK), stop_token_ids=[STOP])
+    written = [*ids("</", "think", '>{"'), ord("a"), ord('"')]
+    allowed = []
+    for length in range(len(written) + 1):
+        scores = processor(torch.tensor([prompt + written[:length]]), torch.zeros(1, VOCABULARY.vocab_size))[0]
+        allowed.append(bytes((~scores[:256].isneginf()).nonzero().flatten().tolist()))
+    assert len(allowed[0]) == len(allowed[1]) == 256
+    assert allowed[3:] == [b"a", b'"', b":"]
 
 
 def test_rest_of_a_token_is_fed_where_drafts_end_the_thinking() -> None:

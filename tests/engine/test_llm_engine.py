@@ -206,6 +206,7 @@ def test_unknown_prompt_state_is_decided_by_the_policy(tiny_engine: LLMEngine) -
     jsonschema_rs.validate(SCHEMA, json.loads(opened.content))
     [first] = tiny_engine.generate([ids], params, grammars=SPEC)
     assert first.token_ids[0] == start or first.num_reasoning_tokens == 0
+    assert {output.prompt_state for output in (constrained, opened, first)} == {"unknown"}
     jsonschema_rs.validate(SCHEMA, json.loads(first.content))
     with pytest.raises(InvalidRequestError) as caught:
         tiny_engine.generate([ids], params, grammars=SPEC, on_unknown="error")

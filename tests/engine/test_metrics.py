@@ -47,6 +47,29 @@ def test_records_add_up_to_what_came_out(tiny_model: Path) -> None:
     engine.close()
 
 
+def test_compiles_cache_hits_and_aborts_are_told(tiny_model: Path) -> None:
+    records: list[StepStats | RequestStats] = []
+    engine = LLMEngine(EngineConfig(model=str(tiny_model)), observer=records.append)
+    for _ in range(3):
+        engine.generate([[5, 6, 7]], SamplingParams(max_tokens=20), grammars=SPEC, on_unknown="constrain")
+    engine.add_request("gone", [5, 6, 7], SamplingParams(max_tokens=20, ignore_eos=True))
+    engine.step()
+    engine.abort("gone")
+    engine.add_request("never-ran", [5, 6, 7], grammar=GrammarSpec.regex("[ab]{7}"))
+    engine.abort("never-ran")
+    first, *later, gone, never = [record for record in records if isinstance(record, RequestStats)]
+    assert (first.grammar_cache, [record.grammar_cache for record in later]) == ("none", ["memory"] * 2)
+    assert first.compile_s is not None
+    assert 0 < first.compile_s <= (first.grammar_wait_s or 0)
+    assert {record.backend for record in (first, *later)} <= {"xgrammar", "llguidance"}
+    assert (gone.stop_reason, gone.num_tokens, gone.backend) == ("abort", 1, None)
+    assert (never.stop_reason, never.num_tokens, never.grammar_wait_s, never.grammar_cache) == ("abort", 0, None, None)
+    totals = engine.totals()
+    assert (totals.num_finished, totals.num_aborted) == (3, 2)
+    assert (totals.num_grammar_cache_hits, totals.grammar_compile_s) == (2, first.compile_s)
+    engine.close()
+
+
 def test_observer_that_raises_changes_nothing(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     def broken(record: StepStats | RequestStats) -> None:
         raise ValueError("no")

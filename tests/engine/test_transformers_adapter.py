@@ -11,7 +11,15 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, LogitsProcessor, LogitsProcessorList
 
-from engine import EngineConfig, EngineStepError, GrammarSpec, InvalidRequestError, LLMEngine, SamplingParams
+from engine import (
+    EngineConfig,
+    EngineStepError,
+    GrammarSpec,
+    InvalidRequestError,
+    LLMEngine,
+    SamplingParams,
+    UnsupportedGrammarError,
+)
 from engine.adapters.transformers import ReasoningGatedLogitsProcessor
 
 SCHEMA: dict[str, Any] = {
@@ -130,6 +138,50 @@ def test_end_marker_as_stop_id_is_refused(model: Any, pocket_tokenizer: Any) -> 
     assert caught.value.param == "stop_token_ids"
     with pytest.raises(InvalidRequestError, match="stop id"):
         ReasoningGatedLogitsProcessor(processor._compiled, processor._markers, stop_token_ids=[])
+
+
+@pytest.mark.parametrize("helper", ["prompt_lookup", "assistant"])
+def test_assisted_generation_is_refused(model: Any, pocket_tokenizer: Any, helper: str) -> None:
+    """It takes tokens back; to begin anew there would be an answer that the grammar never saw the head of."""
+    processor = ReasoningGatedLogitsProcessor.for_model(model, pocket_tokenizer, SPEC, max_reasoning_tokens=3)
+    options = {"prompt_lookup_num_tokens": 4} if helper == "prompt_lookup" else {"assistant_model": model}
+    with pytest.raises(EngineStepError) as caught:
+        generate(model, pocket_tokenizer, processor, prompts(pocket_tokenizer)[:1], **options)
+    assert "assistant_model" in str(caught.value.hint)
+
+
+def test_tokens_that_are_taken_back_are_refused(model: Any, pocket_tokenizer: Any) -> None:
+    processor = ReasoningGatedLogitsProcessor.for_model(model, pocket_tokenizer, SPEC)
+    prompt = prompts(pocket_tokenizer)[0]
+    calls = [prompt, [*prompt, 40], [*prompt, 40, 41]]
+    for token_ids in calls:
+        processor(torch.tensor([token_ids]), torch.zeros(1, 1088))
+    with pytest.raises(EngineStepError, match="taken back"):
+        processor(torch.tensor([[*prompt, 42]]), torch.zeros(1, 1088))
+    # The same prompt again, and another one of whatever length, are generations of their own.
+    for token_ids in (prompt, [7, *prompt[1:], 8]):
+        processor(torch.tensor([token_ids]), torch.zeros(1, 1088))
+
+
+PARTLY = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+
+
+def test_what_masks_do_not_enforce_is_told(model: Any, pocket_tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    spec = GrammarSpec.from_json_schema(PARTLY)
+    assert ReasoningGatedLogitsProcessor.for_model(model, pocket_tokenizer, spec).unenforced == ("#/uniqueItems",)
+    assert "#/uniqueItems" in caplog.text
+    assert ReasoningGatedLogitsProcessor.for_model(model, pocket_tokenizer, SPEC).unenforced == ()
+    with pytest.raises(UnsupportedGrammarError):
+        ReasoningGatedLogitsProcessor.for_model(model, pocket_tokenizer, GrammarSpec.from_json_schema(PARTLY, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_backend_of_the_grammar_is_taken(model: Any, pocket_tokenizer: Any, backend: str) -> None:
+    spec = GrammarSpec.from_json_schema(SCHEMA, backend=backend)
+    processor = ReasoningGatedLogitsProcessor.for_model(model, pocket_tokenizer, spec, max_reasoning_tokens=3)
+    rows = prompts(pocket_tokenizer)[:2]
+    check(answers(pocket_tokenizer, generate(model, pocket_tokenizer, processor, rows), max(map(len, rows))))
+    assert f"{backend}_" in type(processor._compiled).__module__
 
 
 def test_continued_generation_needs_a_reset(model: Any, pocket_tokenizer: Any) -> None:

@@ -53,6 +53,8 @@ class Output:
     unenforced: tuple[str, ...] = ("#/properties/a/multipleOf",)
     limits_hit: tuple[str, ...] = ()
     cut: Any = None
+    is_constrained: bool = True
+    prompt_state: str | None = "open"
     new_logprobs: list[Any] = field(default_factory=list)
     answer_start: int | None = 0
     matched_stop: int | str | None = None
@@ -171,6 +173,28 @@ def test_limits_that_acted_are_noted(engine: type[Engine]) -> None:
     closed, brought = generate().notes
     assert "reserve" in closed
     assert "max_tokens" in brought
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "word"),
+    [
+        ("open", {}, None),
+        ("ended", {}, None),
+        ("unknown", {}, "its first token decided"),
+        ("unknown", {"on_unknown": "open"}, "taken to think"),
+        ("unknown", {"on_unknown": "constrain"}, "began at the first token"),
+        ("unknown", {"thinking": False}, "began at the first token"),
+        (None, {}, "no reasoning family"),
+    ],
+)
+def test_where_the_constraint_began_is_noted_if_the_prompt_does_not_say(
+    engine: type[Engine], state: str | None, options: dict[str, Any], word: str | None
+) -> None:
+    engine.outputs = [done(content_delta='{"z":1,"a":2}', prompt_state=state)]
+    notes = generate(**options).notes
+    assert [word in note for note in notes] == ([True] if word else [])
+    engine.outputs = [done(content_delta="hello", prompt_state=state, is_constrained=False)]
+    assert generate(None, **options).notes == ()
 
 
 def test_local_free_text_has_no_grammar(engine: type[Engine]) -> None:
