@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 
 from reasoning_parsers import Bounds, Content, ReasoningGate
@@ -183,10 +182,10 @@ def fill_masks(
         bitmask = pool.take(len(index)) if pool and is_pooled else new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
         _fill(bitmask, windows, index, spans)
         # NumPy, since PyTorch would wake threads of its own for this one.
-        num_words = np.count_nonzero(bitmask.numpy(), axis=1)
+        has_any = bitmask.numpy().any(axis=1)
         for mask_row, (position, row) in enumerate(index):
             sequence = windows[position].sequence
-            if not num_words[mask_row] and row == spans[position].first_row:
+            if not has_any[mask_row] and row == spans[position].first_row:
                 failed[sequence.request_id] = _dead_end(sequence)
     first_rows = [span.first_row for span in spans]
     return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), failed, first_rows)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from .bitmask import BITS_PER_WORD, bitmask_width
 
 _MOST_ROWS = 256
+_MOST_CHARS = 2**16 - 1
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _ESCAPE_LENGTH, _UNICODE_ESCAPE_LENGTH = 2, 6
 
@@ -28,11 +29,16 @@ class StringFit:
 
     Args:
         token_bytes: Bytes of every id.
+
+    Attributes:
+        num_words: Words of a row.
+        longest: Most characters of a token; with so much room all fit.
     """
 
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
-        self._num_words = bitmask_width(len(token_bytes))
+        self.num_words = bitmask_width(len(token_bytes))
         self._num_chars, self._closes = _read(token_bytes)
+        self.longest = int(self._num_chars.max(initial=0))
         self._rows: dict[tuple[int, int], Row] = {}
 
     def row(self, need: int, room: int) -> Row:
@@ -50,12 +56,13 @@ class StringFit:
         return found
 
     def _find(self, need: int, room: int) -> Row:
-        fits = np.zeros(self._num_words * BITS_PER_WORD, dtype=np.bool_)
+        need, room = min(need, _MOST_CHARS), min(room, _MOST_CHARS)
+        fits = np.zeros(self.num_words * BITS_PER_WORD, dtype=np.bool_)
         fits[: len(self._num_chars)] = (self._num_chars <= room) & ((self._num_chars >= need) | ~self._closes)
         return np.packbits(fits, bitorder="little").view(np.int32)
 
 
-def _read(token_bytes: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _read(token_bytes: Sequence[bytes]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
     """Give the characters of every token in front of its closing quote, and whether it has one."""
     data = np.frombuffer(b"".join(token_bytes), dtype=np.uint8)
     ends = np.cumsum([len(each) for each in token_bytes], dtype=np.int64)
@@ -65,7 +72,8 @@ def _read(token_bytes: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     for token_id, each in enumerate(token_bytes):
         if b'"' in each or b"\\" in each:
             num_chars[token_id], closes[token_id] = _read_escaped(each)
-    return num_chars, closes
+    # Narrow, since a row reads all of them.
+    return np.minimum(num_chars, _MOST_CHARS).astype(np.uint16), closes
 
 
 def _read_escaped(data: bytes) -> tuple[int, bool]:

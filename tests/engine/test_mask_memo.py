@@ -16,7 +16,7 @@ from engine import EngineError, GrammarError, GrammarSpec
 from engine.grammar import GrammarBackend, Matcher, fill_bitmasks, new_bitmask
 from engine.grammar.memo.memo_matcher import MemoMatcher, share_masks
 from engine.grammar.memo.shapes import ShapeReader
-from engine.grammar.memo.table import MaskMemo, Row, Slot, StateTable
+from engine.grammar.memo.table import Known, MaskMemo, Row, StateTable
 from engine.grammar.vocabulary import Vocabulary
 from tests.bench_modules import load_bench
 
@@ -52,7 +52,7 @@ class Seen:
         self.vocabulary = vocabulary
         self.table = StateTable(MaskMemo(2**30), shapes, vocabulary.token_bytes, 0)
         self.compiled = backend.compile(spec)
-        self.rows: dict[Slot, tuple[Row, bytes]] = {}
+        self.rows: dict[Known, tuple[Row, bytes]] = {}
         self.facts: dict[int, tuple[Any, bytes]] = {}
         self.num_again = 0
         self.num_lost = 0
@@ -63,9 +63,13 @@ class Seen:
         text = b""
         for _ in range(STEPS):
             row = row_of(matcher, self.vocabulary)
-            if known.slot is not None:
-                before, earlier = self.rows.setdefault(known.slot, (row, text))
+            if known.is_kept:
+                derived = self.table.row(known)
+                assert derived is None or (row == derived).all(), text
+                before, earlier = self.rows.setdefault(known, (row, text))
                 assert (row == before).all(), (earlier, text)
+                if rng.random() < 0.5:
+                    self.table.keep(known, row)
                 facts = (matcher.is_completed(), tuple(matcher.forced_tokens()))
                 facts_before, earlier = self.facts.setdefault(id(known), (facts, text))
                 assert facts == facts_before, (earlier, text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from ctypes import memmove
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +17,7 @@ from ..bitmask import get_bit
 from ..killable_compiler import PortableBackend
 from ..matcher import CompiledGrammar, GrammarBackend, Matcher, RowFiller
 from .shapes import ShapeReader, Shapes
-from .table import LOST, Known, MaskMemo, Row, Slot, StateTable
+from .table import LOST, Known, MaskMemo, Row, StateTable, Table
 
 if TYPE_CHECKING:
     from ..spec import GrammarSpec
@@ -85,14 +84,16 @@ class MemoFiller:
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows; see the protocol."""
-        own = [(matcher, row) for matcher, row in zip(matchers, rows, strict=True) if isinstance(matcher, MemoMatcher)]
-        missing = [(matcher, row) for matcher, row in own if not matcher.copy_row(bitmask, row)]
-        # Of sequences in one state the first one finds out for all.
-        first = {id(matcher.slot or matcher): (matcher, row) for matcher, row in reversed(missing)}
-        self._ask(list(first.values()), bitmask)
-        asked = {row for _, row in first.values()}
-        left = [(matcher, row) for matcher, row in missing if row not in asked and not matcher.copy_row(bitmask, row)]
-        self._ask(left, bitmask)
+        words = bitmask.numpy()
+        missing: dict[Known, list[tuple[MemoMatcher, int]]] = {}
+        for matcher, row in zip(matchers, rows, strict=True):
+            assert isinstance(matcher, MemoMatcher)
+            if not matcher.copy_row(words, row):
+                missing.setdefault(matcher.known, []).append((matcher, row))
+        # Of sequences in one state the first one finds out for all, if it is a state that is kept.
+        self._ask([group[0] for group in missing.values()], bitmask)
+        others = [one for group in missing.values() for one in group[1:]]
+        self._ask([(matcher, row) for matcher, row in others if not matcher.copy_row(words, row)], bitmask)
 
     def _ask(self, missing: Sequence[tuple[MemoMatcher, int]], bitmask: torch.Tensor) -> None:
         if missing:
@@ -158,28 +159,22 @@ class MemoMatcher:
         self._error = None
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
-        if not self.copy_row(bitmask, row):
+        words = bitmask.numpy()
+        if not self.copy_row(words, row):
             self.told().fill_bitmask(bitmask, row)
-            self.keep_row(bitmask.numpy()[row])
+            self.keep_row(words[row])
 
     @property
-    def slot(self) -> Slot | None:
-        """Where the mask of this state is kept, or will be."""
-        return self._path[-1].slot
+    def known(self) -> Known:
+        """What is known of this state."""
+        return self._path[-1]
 
-    def copy_row(self, bitmask: torch.Tensor, row: int) -> bool:
-        """Write the mask of this state to a row, if it is known and as wide; whether it was."""
-        known = self._path[-1]
-        slot = known.slot
-        if slot is None:
+    def copy_row(self, table: Table, row: int) -> bool:
+        """Write the mask of this state to a row of a table, if it is known and as wide; whether it was."""
+        kept = self._table.row(self._path[-1])
+        if kept is None or len(kept) != table.shape[1]:
             return False
-        if slot.row is None:
-            self._table.derive(known)
-        kept, num_words = slot.row, bitmask.shape[1]
-        if kept is None or len(kept) != num_words or not bitmask.is_contiguous():
-            return False
-        num_bytes = 4 * num_words
-        memmove(bitmask.data_ptr() + row * num_bytes, slot.address, num_bytes)
+        table[row] = kept
         return True
 
     def keep_row(self, words: Row) -> None:
@@ -194,7 +189,7 @@ class MemoMatcher:
         if known.forced is not None:
             return list(known.forced)
         forced = self.told().forced_tokens()
-        if known.slot is not None and self.error is None:
+        if known.is_kept and self.error is None:
             known.forced = tuple(forced)
         return forced
 
@@ -203,7 +198,7 @@ class MemoMatcher:
         if known.is_completed is not None:
             return known.is_completed
         is_completed = self.told().is_completed()
-        if known.slot is not None and self.error is None:
+        if known.is_kept and self.error is None:
             known.is_completed = is_completed
         return is_completed
 
@@ -241,7 +236,7 @@ class MemoMatcher:
         known = self._path[-1]
         after = known.steps.get(token_id)
         if after is None:
-            row = known.slot.row if known.slot is not None else None
+            row = self._table.row(known)
             is_stop = token_id in self._stop_token_ids
             if row is None or is_stop:
                 if not self.told().accept_tokens([token_id]):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..string_fit import StringFit
-from .answer_states import STRING, AnswerState, Strings, advance, start_state
+from .answer_states import STRING, AnswerState, Frames, Strings, advance, start_state
 from .shapes import Shapes
 
 _STATE_BYTES = 1000
@@ -19,26 +19,7 @@ MOST_STEPS = 2048
 """Tokens that are remembered behind one state; a string without a bound is left by each of them to itself."""
 
 Row = npt.NDArray[np.int32]
-
-
-class Slot:
-    """A mask; states share one where no token reaches as far as they differ.
-
-    Attributes:
-        row: int32 `(words,)`, not to be changed; None where it is not kept.
-        address: Where it lies in memory; asking NumPy takes longer than copying.
-    """
-
-    __slots__ = ("address", "row")
-
-    def __init__(self) -> None:
-        self.row: Row | None = None
-        self.address = 0
-
-    def keep(self, row: Row) -> None:
-        """Keep a copy of a mask."""
-        self.row = row.copy()
-        self.address = self.row.ctypes.data
+Table = npt.NDArray[np.int32]
 
 
 class Known:
@@ -46,24 +27,26 @@ class Known:
 
     Attributes:
         state: The state; None for one that cannot be followed.
-        slot: Its mask.
+        is_kept: Whether anything may be remembered of it.
+        row: Its mask, int32 `(words,)`, not to be changed; None where it is not known.
         steps: What follows each token that the grammar was seen to take.
         forced: Forced tokens, if they were asked for.
         is_completed: Whether a value is whole there, if that was asked for.
     """
 
-    __slots__ = ("forced", "is_completed", "slot", "state", "steps")
+    __slots__ = ("forced", "is_completed", "is_kept", "row", "state", "steps")
 
-    def __init__(self, state: AnswerState | None, slot: Slot | None) -> None:
+    def __init__(self, state: AnswerState | None, *, is_kept: bool) -> None:
         self.state = state
-        self.slot = slot
+        self.is_kept = is_kept
+        self.row: Row | None = None
         self.steps: dict[int, Known] = {}
         self.forced: tuple[int, ...] | None = None
         self.is_completed: bool | None = None
 
 
-LOST = Known(None, None)
-"""Where nothing may be kept; shared by all, and never written to."""
+LOST = Known(None, is_kept=False)
+"""Where nothing is known any more; shared by all, and never written to."""
 
 
 class StateTable:
@@ -79,14 +62,11 @@ class StateTable:
     def __init__(self, memo: MaskMemo, shapes: Shapes, token_bytes: Sequence[bytes], base_bytes: int) -> None:
         self._memo = memo
         self._token_bytes = token_bytes
-        # The longest token, in characters or more, and one for the quote behind it.
-        self._fit, longest = memo.fit_of(token_bytes)
-        self._reach = longest + 1
-        # By string, without regard to its length, the kept mask that lets most through.
-        self._widest: dict[AnswerState, tuple[Strings, Slot]] = {}
+        self._fit = memo.fit_of(token_bytes)
+        # By the place of a bounded string how much room there is, and the mask there, behind its least length.
+        self._free: dict[Frames, tuple[int, Row]] = {}
         self._states: dict[AnswerState, Known] = {}
-        self._slots: dict[AnswerState, Slot] = {}
-        self._kept: list[Slot] = []
+        self._with_row: list[Known] = []
         self._start = start_state(shapes)
         self.num_bytes = 0
         self._charge(base_bytes)
@@ -101,7 +81,7 @@ class StateTable:
         if known.state is None or not 0 <= token_id < len(self._token_bytes):
             return LOST
         found = self.after_bytes(known, self._token_bytes[token_id])
-        if known.slot is not None:
+        if known.is_kept:
             if len(known.steps) >= MOST_STEPS:
                 self._charge(-_STEP_BYTES * len(known.steps))
                 known.steps.clear()
@@ -116,81 +96,75 @@ class StateTable:
         state = advance(known.state, data)
         return LOST if state is None else self._known(state)
 
+    def row(self, known: Known) -> Row | None:
+        """Give the mask of a state, if it is known or follows from one that is; not to be changed."""
+        if known.row is None and known.is_kept:
+            self._derive_row(known)
+        return known.row
+
     def keep(self, known: Known, row: Row) -> None:
         """Keep a copy of the mask of a state."""
-        slot = known.slot
-        if slot is None or slot.row is not None:
+        if not known.is_kept or known.row is not None:
             return
-        slot.keep(row)
-        self._kept.append(slot)
-        self._charge(row.nbytes)
-        if known.state is not None and _is_at_whole_character(known.state):
-            bounds = _bounds(self._near(known.state))
-            string = known.state._replace(detail=None)
-            widest = self._widest.get(string)
-            if widest is None or _openness(bounds) > _openness(widest[0]):
-                self._widest[string] = bounds, slot
-
-    def derive(self, known: Known) -> None:
-        """Find the mask of a state from that of the same string with fewer bounds, where there is one, and keep it."""
-        if known.state is None or not _is_at_whole_character(known.state):
-            return
-        bounds, slot = self._widest.get(known.state._replace(detail=None), _NOTHING)
-        need, room = _bounds(self._near(known.state))
-        if slot.row is None or room is None or bounds.need > need or (bounds.room is not None and bounds.room < room):
-            return
-        row = slot.row.copy()
-        fitting = self._fit.row(need, room)
-        row[: len(fitting)] &= fitting[: len(row)]
-        self.keep(known, row)
+        row = row.copy()
+        self._set_row(known, row, row.nbytes)
+        state = known.state
+        if state is not None and (bounds := _bounds(state)) is not None and len(row) == self._fit.num_words:
+            need, room = bounds
+            if not need and room > self._free.get(state.frames, (-1, row))[0]:
+                self._free[state.frames] = (room, row)
 
     def forget(self) -> None:
         """Let everything go; matchers that hold a state of before go on, and what they find is kept and counted anew."""
-        for slot in self._kept:
-            slot.row = None
+        for known in self._with_row:
+            known.row = None
         for known in self._states.values():
             known.steps.clear()
-        self._kept = []
-        self._widest = {}
+        self._with_row = []
         self._states = {}
-        self._slots = {}
+        self._free = {}
         self.num_bytes = 0
+
+    def _derive_row(self, known: Known) -> None:
+        """In a bounded string that is legal which is legal where there is more room, and fits."""
+        state = known.state
+        free = self._free.get(state.frames) if state is not None else None
+        bounds = _bounds(state) if state is not None else None
+        if free is None or bounds is None or bounds[1] > free[0]:
+            return
+        need, room = bounds
+        if not need and room >= self._fit.longest:
+            self._set_row(known, free[1], 0)
+        else:
+            row = free[1] & self._fit.row(need, room)
+            self._set_row(known, row, row.nbytes)
+
+    def _set_row(self, known: Known, row: Row, num_bytes: int) -> None:
+        known.row = row
+        self._with_row.append(known)
+        self._charge(num_bytes)
 
     def _known(self, state: AnswerState) -> Known:
         known = self._states.get(state)
         if known is None:
-            if not state.is_shared:
-                return Known(state, None)
-            known = self._states[state] = Known(state, self._slots.setdefault(self._near(state), Slot()))
-            self._charge(_STATE_BYTES)
+            known = Known(state, is_kept=state.is_shared)
+            if known.is_kept:
+                self._states[state] = known
+                self._charge(_STATE_BYTES)
         return known
-
-    def _near(self, state: AnswerState) -> AnswerState:
-        """Give the state that stands for all whose masks are the same: bounds that no token reaches are one."""
-        if state.mode != STRING:
-            return state
-        need, room = _bounds(state)
-        return state._replace(detail=Strings(min(need, self._reach), room if room is None else min(room, self._reach)))
 
     def _charge(self, num_bytes: int) -> None:
         self.num_bytes += num_bytes
         self._memo.charge(self, num_bytes)
 
 
-def _is_at_whole_character(state: AnswerState) -> bool:
-    return state.mode == STRING and not state.text
-
-
-def _bounds(state: AnswerState) -> Strings:
+def _bounds(state: AnswerState) -> tuple[int, int] | None:
+    """Give the characters that must and may follow in a bounded string, between two characters; None elsewhere."""
+    if state.mode != STRING or state.text:
+        return None
     assert isinstance(state.detail, Strings)
-    return state.detail
-
-
-def _openness(bounds: Strings) -> tuple[int, float]:
-    return -bounds.need, float("inf") if bounds.room is None else bounds.room
-
-
-_NOTHING = Strings(0, None), Slot()
+    need, room = state.detail
+    return None if room is None else (need, room)
 
 
 class MaskMemo:
@@ -204,7 +178,7 @@ class MaskMemo:
         self.max_bytes = max_bytes
         self.num_bytes = 0
         self._tables: OrderedDict[StateTable, None] = OrderedDict()
-        self._fit: tuple[Sequence[bytes], StringFit, int] | None = None
+        self._fit: tuple[Sequence[bytes], StringFit] | None = None
         self._lock = Lock()
 
     def use(self, table: StateTable) -> None:
@@ -223,8 +197,9 @@ class MaskMemo:
                 self.num_bytes -= oldest.num_bytes
                 oldest.forget()
 
-    def fit_of(self, token_bytes: Sequence[bytes]) -> tuple[StringFit, int]:
-        """Give what fits into strings, and the length of the longest token in bytes; an engine has one vocabulary."""
-        if self._fit is None or self._fit[0] is not token_bytes:
-            self._fit = (token_bytes, StringFit(token_bytes), max(map(len, token_bytes), default=0))
-        return self._fit[1:]
+    def fit_of(self, token_bytes: Sequence[bytes]) -> StringFit:
+        """Give what fits into strings; an engine has one vocabulary."""
+        with self._lock:
+            if self._fit is None or self._fit[0] is not token_bytes:
+                self._fit = (token_bytes, StringFit(token_bytes))
+            return self._fit[1]
