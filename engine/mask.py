@@ -6,7 +6,6 @@ table, which exist for constrained rows only. `row_index` lines them up.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import partial
@@ -86,13 +85,14 @@ def row_index(spans: SequenceOf[RowSpan]) -> list[tuple[int, int]]:
     ]
 
 
-def row_spans(windows: SequenceOf[Window]) -> list[RowSpan]:
+def row_spans(windows: SequenceOf[Window], bounds: SequenceOf[Bounds]) -> list[RowSpan]:
     """Line the windows up with the logits rows, which hold one window after the other."""
-    first_rows = itertools.accumulate((window.num_rows for window in windows), initial=0)
-    return [
-        RowSpan(first_row, window.num_rows, _bounds(window).constraint_start)
-        for first_row, window in zip(first_rows, windows, strict=False)
-    ]
+    spans: list[RowSpan] = []
+    first_row = 0
+    for window, bound in zip(windows, bounds, strict=True):
+        spans.append(RowSpan(first_row, window.num_rows, bound.constraint_start))
+        first_row += window.num_rows
+    return spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +173,15 @@ def fill_masks(
         pin_memory: Whether the table will be copied to a device.
         pool: Where the table is taken from; None makes a new one.
     """
-    spans = row_spans(windows)
+    bounds = [_bounds(window) for window in windows]
+    spans = row_spans(windows, bounds)
     index = row_index(spans)
     bitmask: torch.Tensor | None = None
     failed: dict[str, EngineError] = {}
     if index:
         is_pooled = pool is not None and pool.vocab_size == vocab_size
         bitmask = pool.take(len(index)) if pool and is_pooled else new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
-        _fill(bitmask, windows, index, spans)
+        _fill(bitmask, windows, bounds, index, spans)
         # NumPy, since PyTorch would wake threads of its own for this one.
         has_any = bitmask.numpy().any(axis=1)
         for mask_row, (position, row) in enumerate(index):
@@ -204,22 +205,27 @@ def _bounds(window: Window) -> Bounds:
     return window.sequence.gate.bounds(window.draft_token_ids)
 
 
-def _fill(bitmask: torch.Tensor, windows: SequenceOf[Window], index: list[tuple[int, int]], spans: SequenceOf[RowSpan]) -> None:
+def _fill(
+    bitmask: torch.Tensor,
+    windows: SequenceOf[Window],
+    bounds: SequenceOf[Bounds],
+    index: list[tuple[int, int]],
+    spans: SequenceOf[RowSpan],
+) -> None:
     """Fill the masked rows level by level: all first rows, all rows after one draft, and so on; then take the drafts back."""
     mask_rows = {(position, row - spans[position].first_row): mask_row for mask_row, (position, row) in enumerate(index)}
-    states = {position: _FillState.begin(windows[position]) for position, _ in index}
-    for level in range(max(span.num_rows for span in spans)):
+    states = {position: _FillState.begin(windows[position], bounds[position]) for position in dict(index)}
+    for level in range(max(spans[position].num_rows for position in states)):
         live = [position for position, state in states.items() if state.is_live and level < spans[position].num_rows]
         due = [position for position in live if (position, level) in mask_rows]
         fill_bitmasks([states[position].matcher for position in due], bitmask, [mask_rows[position, level] for position in due])
         for position in live:
             states[position].advance(level)
-    for state in states.values():
-        state.matcher.rollback(state.num_steps)
-    for position in states:
-        start_ids = windows[position].sequence.gate.next_start_ids
-        if start_ids:
-            set_bits_inplace(bitmask.numpy()[mask_rows[position, 0]], tuple(start_ids))
+    for position, state in states.items():
+        if state.num_steps:
+            state.matcher.rollback(state.num_steps)
+        if state.start_ids:
+            set_bits_inplace(bitmask.numpy()[mask_rows[position, 0]], tuple(state.start_ids))
 
 
 @dataclass(slots=True)
@@ -230,19 +236,20 @@ class _FillState:
     draft_token_ids: tuple[int, ...]
     grammar_start: int
     leftover: bytes
+    start_ids: frozenset[int]
     num_steps: int = 0
     is_live: bool = True
 
     @classmethod
-    def begin(cls, window: Window) -> _FillState:
+    def begin(cls, window: Window, bounds: Bounds) -> _FillState:
         sequence = window.sequence
         assert sequence.matcher is not None
-        grammar_start = _bounds(window).grammar_start
+        grammar_start = bounds.grammar_start
         leftover = sequence.gate.leftover_in(window.draft_token_ids) if window.draft_token_ids else b""
-        state = cls(sequence.matcher, window.draft_token_ids, grammar_start, leftover)
+        state = cls(sequence.matcher, window.draft_token_ids, grammar_start, leftover, sequence.gate.next_start_ids)
         if leftover and grammar_start <= 0:
             state._accept_leftover()  # a tool opener that began inside a token before the drafts
-        if sequence.gate.next_start_ids:
+        if state.start_ids:
             # Ids of a start marker that is not complete become the head of the answer where it breaks off.
             state._accept(sequence.token_ids)
         elif grammar_start < 0:

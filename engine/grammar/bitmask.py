@@ -13,6 +13,7 @@ from .kernels import pick_kernel
 from .kernels.torch_kernel import apply_torch
 
 BITS_PER_WORD = 32
+_MOST_VIEWS = 256
 MOST_ROWS_FIRST = 1024
 """Rows of a pool's tables before a step needed more: what a setting allows may never come."""
 
@@ -78,6 +79,9 @@ class BitmaskPool:
         self._pin_memory = pin_memory
         num_rows = min(num_rows, MOST_ROWS_FIRST)
         self._tables = [new_bitmask(num_rows, vocab_size, pin_memory=pin_memory) for _ in range(2)]
+        # By turn and number of rows, as tensor and as array: to slice a tensor costs half a millisecond where PyTorch's code was
+        # driven out of the caches, as behind a forward pass on the CPU.
+        self._views: dict[tuple[int, int], tuple[torch.Tensor, npt.NDArray[np.int32]]] = {}
         self._turn = 0
 
     def take(self, num_rows: int) -> torch.Tensor:
@@ -85,6 +89,12 @@ class BitmaskPool:
         self._turn ^= 1
         if num_rows > len(self._tables[self._turn]):
             self._tables[self._turn] = new_bitmask(2 * num_rows, self.vocab_size, pin_memory=self._pin_memory)
-        table = self._tables[self._turn][:num_rows]
-        table.numpy().fill(0)
-        return table
+            self._views.clear()
+        view = self._views.get((self._turn, num_rows))
+        if view is None:
+            if len(self._views) >= _MOST_VIEWS:
+                self._views.clear()
+            table = self._tables[self._turn][:num_rows]
+            view = self._views[self._turn, num_rows] = (table, table.numpy())
+        view[1].fill(0)
+        return view[0]

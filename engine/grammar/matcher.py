@@ -139,7 +139,11 @@ class GrammarBackend(RowFiller, Protocol):
 
 def fill_bitmasks(matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
     """Fill one row for each matcher, whichever backends they are of; see `RowFiller.fill_bitmasks`."""
-    backends = {id(matcher.backend): matcher.backend for matcher in matchers}
-    for key, backend in backends.items():
-        chosen = [(matcher, row) for matcher, row in zip(matchers, rows, strict=True) if id(matcher.backend) == key]
-        backend.fill_bitmasks([matcher for matcher, _ in chosen], bitmask, [row for _, row in chosen])
+    by_filler: dict[int, tuple[RowFiller, list[Matcher], list[int]]] = {}
+    for matcher, row in zip(matchers, rows, strict=True):
+        filler = matcher.backend
+        _, its_matchers, its_rows = by_filler.setdefault(id(filler), (filler, [], []))
+        its_matchers.append(matcher)
+        its_rows.append(row)
+    for filler, its_matchers, its_rows in by_filler.values():
+        filler.fill_bitmasks(its_matchers, bitmask, its_rows)
