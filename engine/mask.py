@@ -183,7 +183,7 @@ def fill_masks(
         bitmask = pool.take(len(index)) if pool and is_pooled else new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
         _fill(bitmask, windows, bounds, index, spans)
         # NumPy, since PyTorch would wake threads of its own for this one.
-        has_any = bitmask.numpy().any(axis=1)
+        has_any: list[bool] = bitmask.numpy().any(axis=1).tolist()
         for mask_row, (position, row) in enumerate(index):
             sequence = windows[position].sequence
             if not has_any[mask_row] and row == spans[position].first_row:

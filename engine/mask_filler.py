@@ -48,7 +48,7 @@ class MaskFiller:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="thinkgate-masks")
 
     def start(self, windows: SequenceOf[Window], clock: StepClock) -> Callable[[], StepMasks]:
-        """Begin, or fill at once where nothing is gained by waiting; gates and matchers of the windows may not be touched until the end.
+        """Begin, or fill at once; gates and matchers of the windows may not be touched until the end.
 
         Args:
             windows: As for `fill_masks`.
