@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from reasoning_parsers import Bounds, Content, ReasoningGate
@@ -183,10 +184,10 @@ def fill_masks(
         bitmask = pool.take(len(index)) if pool and is_pooled else new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
         _fill(bitmask, windows, bounds, index, spans)
         # NumPy, since PyTorch would wake threads of its own for this one.
-        has_any: list[bool] = bitmask.numpy().any(axis=1).tolist()
-        for mask_row, (position, row) in enumerate(index):
-            sequence = windows[position].sequence
-            if not has_any[mask_row] and row == spans[position].first_row:
+        for mask_row in np.flatnonzero(~np.any(bitmask.numpy(), axis=1)).tolist():
+            position, row = index[mask_row]
+            if row == spans[position].first_row:
+                sequence = windows[position].sequence
                 failed[sequence.request_id] = _dead_end(sequence)
     first_rows = [span.first_row for span in spans]
     return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), failed, first_rows)
