@@ -16,6 +16,7 @@ from typing import Any
 from reasoning_parsers import OnUnknown, ReasoningGate, ReasoningParserError, TokenMarkers
 
 from .answer_budget import ClosingGuard, FirstEndings, ThinkingBudget, answer_room
+from .detokenizer import TokenTexts
 from .errors import InvalidRequestError
 from .grammar import GrammarSpec, Matcher
 from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind, may_go_on
@@ -68,6 +69,7 @@ class Admission:
         self._check_grammar = check_grammar
         self._new_drafter = new_drafter
         self._first_endings = FirstEndings(self._find_closing)
+        self._texts = TokenTexts(loaded.tokenizer)
 
     def admit(self, request: Request) -> Sequence:
         """Make the sequence.
@@ -94,7 +96,7 @@ class Admission:
             prompt_ids,
             params,
             self._open_gate(request, prompt_ids, budget),
-            self._loaded.tokenizer,
+            self._texts,
             stop_ids,
             request.grammar,
             None if rules.is_empty else rules,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tokenizers import decoders
+from transformers import PreTrainedTokenizerFast
+
 REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 6
 """Tokens without text that are kept behind the last piece that has one."""
@@ -21,6 +24,44 @@ class TokenDecoder(Protocol):
         ...
 
 
+class TokenTexts:
+    """A tokenizer's decoding, and the texts of single tokens, decoded once for all sequences.
+
+    Args:
+        tokenizer: Decodes.
+
+    Attributes:
+        are_joined: Whether tokens are bytes that are joined, so that whole characters are the same text behind any others.
+    """
+
+    def __init__(self, tokenizer: TokenDecoder) -> None:
+        self._tokenizer = tokenizer
+        self._alone: tuple[dict[int, str], dict[int, str]] = {}, {}
+        self.are_joined = isinstance(tokenizer, PreTrainedTokenizerFast) and isinstance(
+            tokenizer.backend_tokenizer.decoder, decoders.ByteLevel
+        )
+
+    @property
+    def decode(self) -> Callable[..., Any]:
+        """As the tokenizer's."""
+        return self._tokenizer.decode
+
+    def join(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        """Give the text of some tokens."""
+        if not token_ids:
+            return ""
+        if len(token_ids) > 1:
+            return self._decode(token_ids, skip_special_tokens=skip_special_tokens)
+        known = self._alone[skip_special_tokens]
+        text = known.get(token_ids[0])
+        if text is None:
+            text = known[token_ids[0]] = self._decode(token_ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def _decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False))
+
+
 class IncrementalDetokenizer:
     """Decode a growing list of token ids.
 
@@ -28,12 +69,12 @@ class IncrementalDetokenizer:
     whole or `flush` is called.
 
     Args:
-        tokenizer: Decodes.
+        tokenizer: Decodes; `TokenTexts` where several share what they find out.
         skip_special_tokens: Whether special tokens are left out.
     """
 
     def __init__(self, tokenizer: TokenDecoder, *, skip_special_tokens: bool = True) -> None:
-        self._tokenizer = tokenizer
+        self._texts = tokenizer if isinstance(tokenizer, TokenTexts) else TokenTexts(tokenizer)
         self._skip_special_tokens = skip_special_tokens
         self._context: list[int] = []
         self._pending: list[int] = []
@@ -57,6 +98,10 @@ class IncrementalDetokenizer:
         return text
 
     def _decode_pending(self) -> str:
+        if self._texts.are_joined:
+            alone = self._decode(self._pending)
+            if REPLACEMENT not in alone:
+                return alone
         before = self._decode(self._context)
         after = self._decode(self._context + self._pending)
         return after[len(before) :]
@@ -71,5 +116,4 @@ class IncrementalDetokenizer:
         self._pending = []
 
     def _decode(self, token_ids: list[int]) -> str:
-        skip = self._skip_special_tokens
-        return str(self._tokenizer.decode(token_ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+        return self._texts.join(token_ids, skip_special_tokens=self._skip_special_tokens)

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.detokenizer import REPLACEMENT, IncrementalDetokenizer
+from engine.detokenizer import CONTEXT_TOKENS, MAX_PENDING_TOKENS, REPLACEMENT, IncrementalDetokenizer, TokenTexts
 
 TEXTS = [
     "plain words, 4.50 €",
@@ -60,3 +60,61 @@ def test_characters_in_byte_fallback_do_not_spoil_each_other() -> None:
     text = "🙂🙃🙂🙃 日本"
     detokenizer = IncrementalDetokenizer(PreTrainedTokenizerFast(tokenizer_object=words))
     assert "".join(detokenizer.feed([byte]) for byte in text.encode()) == text
+
+
+def two_decodings(tokenizer: Any, token_ids: list[int], *, skip: bool) -> list[str]:
+    """What each token adds, from the decodings of the last piece with and without what came behind it, and nothing remembered."""
+
+    def decode(ids: list[int]) -> str:
+        return str(tokenizer.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+
+    context: list[int] = []
+    pending: list[int] = []
+    pieces = []
+    for token_id in token_ids:
+        pending.append(token_id)
+        text = decode(context + pending)[len(decode(context)) :]
+        is_half = text.endswith(REPLACEMENT) and len(pending) < MAX_PENDING_TOKENS
+        pieces.append("" if is_half else text)
+        if not is_half:
+            context = pending if text else (context + pending if len(context) < CONTEXT_TOKENS else context)
+            pending = []
+    return pieces
+
+
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    """Every byte, two bytes of a character, words with and without a space, a sign of its own, and a special token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = ["Ġword", "word", "âĤ", "Ċ", "ï¿½", "Ġé"]
+    vocab = {text: token_id for token_id, text in enumerate(dict.fromkeys([*alphabet, *words]))}
+    inner = Tokenizer(models.BPE(vocab, []))
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens(["<s>"])
+    inner.add_tokens(["<tool>", "日本"])
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def fallback_tokenizer() -> PreTrainedTokenizerFast:
+    """Words with a sign for spaces, of which the first of a text is stripped, and bytes."""
+    words = [f"<0x{byte:02X}>" for byte in range(256)] + ["▁word", "word", "▁", "é", "<s>"]
+    inner = Tokenizer(models.WordLevel({text: token_id for token_id, text in enumerate(words)}))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    inner.decoder = decoders.Sequence(steps)
+    inner.add_special_tokens(["<s>"])
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+@pytest.mark.parametrize("make", [byte_level_tokenizer, fallback_tokenizer, None], ids=["byte-level", "byte-fallback", "pocket"])
+def test_pieces_are_those_of_two_decodings(make: Any, pocket_tokenizer: Any) -> None:
+    tokenizer = pocket_tokenizer if make is None else make()
+    texts = TokenTexts(tokenizer)
+    assert texts.are_joined == (make is not fallback_tokenizer)
+    rng = random.Random(4)
+    size = len(tokenizer)
+    for number in range(300):
+        skip = number % 4 < 2
+        # Ids of all kinds, ids of words only, which are text by themselves, and one beyond the vocabulary.
+        first = rng.choice([0, 200, size - 8])
+        token_ids = [rng.randrange(first, size + 1) for _ in range(25)]
+        detokenizer = IncrementalDetokenizer(texts if number % 2 else tokenizer, skip_special_tokens=skip)
+        assert [detokenizer.feed([token_id]) for token_id in token_ids] == two_decodings(tokenizer, token_ids, skip=skip)
