@@ -6,6 +6,7 @@ on all.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -143,12 +144,25 @@ class SpeedBench:
         return self._rows("mixed arrivals", count, speeds, {GENERATE: target})
 
     def structured(self, what: str, schema: dict[str, Any], question: str, batch: int, targets: Mapping[str, float]) -> list[Row]:
-        """The same number of tokens with a grammar and without one, and with a grammar but without drafts; default settings."""
+        """The same number of tokens with a grammar and without one, and with a grammar but without drafts; default settings.
+
+        Every round asks something new, so that what an engine remembers of a schema is what it would in use.
+        """
         spec = GrammarSpec.from_json_schema(schema)
-        prompts = [self.engine.render([{"role": "user", "content": f"{question} ({index})"}]) for index in range(batch)]
-        lengths = self._constrained(self.engine, prompts, spec)
+        numbers = itertools.count()
+        prompts: list[list[int]] = []
+        lengths: list[int] = []
+
+        def ours() -> int:
+            prompts[:] = [
+                self.engine.render([{"role": "user", "content": f"{question} ({next(numbers)})"}]) for _ in range(batch)
+            ]
+            lengths[:] = self._constrained(self.engine, prompts, spec)
+            return sum(lengths)
+
+        ours()
         contenders: dict[str, Contender] = {
-            "ours": lambda: sum(self._constrained(self.engine, prompts, spec)),
+            "ours": ours,
             NO_DRAFTS: lambda: sum(self._constrained(self.plain, prompts, spec)),
             FREE: lambda: self._free(prompts, lengths),
         }
