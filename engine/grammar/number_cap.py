@@ -6,10 +6,11 @@ works beside any matcher; strings are left alone. Exponents end at 279, so that 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,31 +38,20 @@ class NumberLimits(NamedTuple):
     exponent: int
 
 
-def limits_for(schema: Any, max_digits: int) -> NumberLimits:
-    """Give the limits that leave every number which the schema itself names writable."""
+def limits_for(source: str, max_digits: int) -> NumberLimits:
+    """Give the limits that leave every number which the schema itself, given as JSON text, names writable."""
     integer = fraction = max_digits
     exponent = _MAX_EXPONENT
-    for number in numbers_in(schema):
-        parts = Decimal(str(number)).as_tuple()
+    numbers: set[str] = set()
+    json.loads(source, parse_int=numbers.add, parse_float=numbers.add)
+    for number in numbers:
+        parts = Decimal(number).as_tuple()
         if isinstance(parts.exponent, int):
             # One more, for a range that begins above the largest number of as many digits.
             integer = max(integer, len(parts.digits) + parts.exponent + 1)
             fraction = max(fraction, -parts.exponent)
             exponent = max(exponent, abs(parts.exponent) + len(parts.digits))
     return NumberLimits(integer, fraction, exponent)
-
-
-def numbers_in(data: Any) -> Iterator[int | float]:
-    """Give every number inside of JSON data."""
-    stack = [data]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield value
 
 
 class NumberTokens:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ..errors import GrammarError, UnsupportedGrammarError
 from .rewrite.dialect import DRAFTS, LATEST, named_draft
-from .schema_check import check_form, check_meaning, map_subschemas, walk_schemas
+from .schema_check import check_form, check_meaning, each_subschema, map_subschemas, walk_schemas
 
 _DRAFT3_WORDS = ("extends", "disallow", "divisibleBy")
 _URI_WORDS = ("$ref", "$id", "id")
@@ -32,7 +32,7 @@ def read_schema(schema: Any) -> Any:
     """
     check_form(schema)
     _refuse_draft3(schema)
-    if any(_is_misspelled(place.schema) for place in walk_schemas(schema)):
+    if any(map(_is_misspelled, each_subschema(schema))):
         schema = _respell(schema)
     first_error = None
     for reading in _readings(schema):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine import GrammarSpec, UnsupportedGrammarError
-from engine.grammar.choice import BackendChoice, choose_backend, enforces_as_much, faster_backend
+from engine.grammar.choice import QUICK_COMPILE_S, BackendChoice, choose_backend, enforces_as_much, faster_backend
 from engine.grammar.compile_cost import CompileCosts
 from engine.grammar.support import Enforcement
 
@@ -89,6 +91,22 @@ def test_what_the_schema_needs_decides_before_any_cost(
 )
 def test_costs_decide_between_equals(costs: tuple[float, float], expected: str) -> None:
     assert choose(costs=costs).backend == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_quick"),
+    [
+        ({"properties": {"a": {}}}, False),
+        ({"required": ["a"]}, False),
+        ({"items": {"minimum": 1}}, True),
+        ({"type": "object"}, True),
+    ],
+    ids=["optional", "required", "items", "no-names"],
+)
+def test_names_beside_listed_ones_make_compiles_of_xgrammar_long(schema: Any, is_quick: bool) -> None:
+    spec = GrammarSpec.from_json_schema(schema)
+    assert (CompileCosts(151_000).compile_s("xgrammar", spec) <= QUICK_COMPILE_S) is is_quick
+    assert CompileCosts(257).compile_s("xgrammar", spec) <= QUICK_COMPILE_S
 
 
 def test_bounded_strings_make_masks_of_xgrammar_dear() -> None:

@@ -144,6 +144,35 @@ def test_schema_of_no_draft_is_refused_at_its_place(schema: Any, pointer: str) -
     assert caught.value.pointer == pointer
 
 
+_D4 = "http://json-schema.org/draft-04/schema#"
+
+
+@pytest.mark.parametrize("word", ["definitions", "$defs"])
+@pytest.mark.parametrize("draft", [_D4, None], ids=["draft4", "no-draft"])
+@pytest.mark.parametrize(
+    "unreached",
+    [
+        {"id": "#foo", "type": "string"},
+        {"id": "foo", "type": "string"},
+        {"id": "#foo", "properties": {"q": {"$ref": "#foo"}}},
+        {"id": "#foo", "properties": {"q": {"$ref": "#bar"}}},
+        {"id": "foo", "properties": {"q": {"$ref": "#/definitions/x"}}},
+    ],
+    ids=["anchor", "base", "own-anchor", "no-such-anchor", "pointer-from-another-base"],
+)
+def test_definition_that_nothing_reaches_may_name_and_refer_as_it_likes(unreached: Any, draft: str | None, word: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, word: {"x": unreached}}
+    GrammarSpec.from_json_schema({"$schema": draft, **schema} if draft else schema)
+
+
+def test_definition_that_is_reached_may_not_refer_to_nothing() -> None:
+    definitions = {"x": {"id": "#foo", "items": [{"properties": {"q": {"$ref": "#bar"}}}]}}
+    schema = {"$schema": _D4, "properties": {"a": {"$ref": "#/definitions/x"}}, "definitions": definitions}
+    with pytest.raises(InvalidGrammarError, match="points to nothing") as raised:
+        GrammarSpec.from_json_schema(schema)
+    assert raised.value.pointer == "#/definitions/x/items/0/properties/q/$ref"
+
+
 def test_unknown_draft_is_not_fetched() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)

@@ -188,7 +188,7 @@ class LLGuidanceBackend:
             raise self._refusal(spec, raw.get_error())
         cap = None
         if spec.kind == "json_schema" and spec.max_number_digits is not None:
-            cap = self._number_tokens.cap(limits_for(json.loads(spec.source), spec.max_number_digits))
+            cap = self._number_tokens.cap(limits_for(spec.source, spec.max_number_digits))
         return LLGuidanceCompiled(self, source, raw, cap, build_s=build_s)
 
     def _refusal(self, spec: GrammarSpec, message: str) -> GrammarError:

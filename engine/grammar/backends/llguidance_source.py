@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from ...errors import UnsupportedGrammarError
-from ..number_cap import numbers_in
-from ..rewrite.graph import escape_pointer
-from ..schema_check import Place, map_subschemas, walk_schemas
+from ..rewrite import rewriting_of
+from ..schema_check import each_subschema, map_subschemas
 from ..sources import lark_text, read_rules
 from ..spec import GrammarSpec
-from ..support import rewritten_schema
 
 _HEAD = '%llguidance {"no_forcing": true}\n'
-_MAX_MULTIPLE = 10_000
-"""Larger multiples run into the limits of the lexer in the middle of a number."""
 _FAR = {"integer": 10**18, "number": 10**15}
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _FINEST_STEP = 1e-9
-_MAX_DECIMALS = 20
 _MAX_LARK_RULES = 5000
 """Terminals that hold each other some ten thousand deep would overflow even a deep stack, and the process would end."""
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]"
@@ -37,7 +31,7 @@ def lark_source(spec: GrammarSpec) -> str:
         UnsupportedGrammarError: llguidance cannot express it, and its own message would not say where.
     """
     if spec.kind == "json_schema":
-        return _HEAD + "start: %json " + json.dumps(_schema(spec), ensure_ascii=False)
+        return _HEAD + "start: %json " + _schema_text(spec)
     if spec.kind == "structural_tag":
         raise UnsupportedGrammarError("llguidance does not take structural tags", hint="use xgrammar")
     if len(read_rules(spec.kind, spec.source).rules) > _MAX_LARK_RULES:
@@ -45,16 +39,18 @@ def lark_source(spec: GrammarSpec) -> str:
     return _HEAD + lark_text(spec.kind, spec.source)
 
 
-def _schema(spec: GrammarSpec) -> dict[str, Any]:
+def _schema_text(spec: GrammarSpec) -> str:
     if spec.any_order:
         raise UnsupportedGrammarError("llguidance keeps the order of the schema", hint="leave any_order out")
-    schema = rewritten_schema(spec, backend="llguidance")
+    rewriting = rewriting_of(spec.source, "llguidance")
+    schema, text = rewriting.schema, rewriting.text
     if schema is False:
         raise UnsupportedGrammarError("no value can satisfy this schema", pointer="#")
-    _refuse_what_is_misread(schema)
-    if spec.max_number_digits is not None and any(_is_endless(place.schema) for place in walk_schemas(schema)):
-        schema = _bound_numbers(schema)
-    return {**(schema if isinstance(schema, dict) else {}), "x-guidance": _white_space_options(spec)}
+    if spec.max_number_digits is not None and any(map(_is_endless, each_subschema(schema))):
+        text = json.dumps(_bound_numbers(schema), ensure_ascii=False)
+    inside = text[1:-1] if isinstance(schema, dict) else ""
+    options = f'"x-guidance": {json.dumps(_white_space_options(spec))}'
+    return f"{{{inside}, {options}}}" if inside else f"{{{options}}}"
 
 
 def _white_space_options(spec: GrammarSpec) -> dict[str, Any]:
@@ -69,37 +65,8 @@ def _white_space_options(spec: GrammarSpec) -> dict[str, Any]:
     raise UnsupportedGrammarError("llguidance cannot indent", hint="use flexible white space, or xgrammar")
 
 
-def _refuse_what_is_misread(schema: Any) -> None:
-    for place in walk_schemas(schema):
-        if not isinstance(place.schema, Mapping):
-            continue
-        for key in ("const", "enum"):
-            if key in place.schema and any(map(_is_rounded, numbers_in(place.schema[key]))):
-                raise _refusal("llguidance rounds integers beyond 64 bits, and decimals beyond 20 digits", place, key)
-        multiple = place.schema.get("multipleOf")
-        if isinstance(multiple, (int, float)) and _coefficient(multiple) > _MAX_MULTIPLE:
-            raise _refusal(f"llguidance masks multiples up to {_MAX_MULTIPLE}", place, "multipleOf")
-
-
-def _refusal(message: str, place: Place, key: str) -> UnsupportedGrammarError:
-    return UnsupportedGrammarError(message, pointer=f"{place.pointer}/{escape_pointer(key)}")
-
-
-def _is_rounded(number: float) -> bool:
-    if isinstance(number, int):
-        return not -(2**63) <= number < 2**63
-    exponent = Decimal(str(number)).as_tuple().exponent
-    return isinstance(exponent, int) and exponent < -_MAX_DECIMALS
-
-
-def _coefficient(multiple: float) -> float:
-    while multiple != int(multiple) and multiple < 1e6:
-        multiple = round(multiple * 10, 9)
-    return multiple
-
-
 def _is_endless(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and not _ENDLESS.isdisjoint(schema)
+    return isinstance(schema, dict) and not _ENDLESS.isdisjoint(schema)
 
 
 _ENDLESS = frozenset(("multipleOf", "exclusiveMinimum", "exclusiveMaximum"))

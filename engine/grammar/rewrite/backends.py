@@ -25,22 +25,22 @@ class Rewriting:
         checked: Pointers of keywords of the original that `schema` does not say, with the reason.
         left_out: Those of them that no backend is told.
         narrowed: Pointers of keywords that allow values which `schema` does not, with the reason.
-        length: Characters of `schema` as JSON.
+        text: `schema` as JSON.
     """
 
     schema: JsonSchema
     checked: dict[str, str] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
     narrowed: dict[str, str] = field(default_factory=dict)
-    length: int = 0
+    text: str = ""
 
 
 def rewrite(program: Program, *, backend: str) -> Rewriting:
     """Write a schema in the words of a backend."""
     emitter = _EMITTERS[backend](program)
     schema = emitter.emit()
-    length = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
-    return Rewriting(schema, dict(emitter.checked), frozenset(emitter.left_out), dict(emitter.narrowed), length)
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return Rewriting(schema, dict(emitter.checked), frozenset(emitter.left_out), dict(emitter.narrowed), text)
 
 
 def rewrite_schema(schema: Any, *, backend: str) -> JsonSchema:

@@ -22,6 +22,9 @@ def matches(keyword: str, rule: str, text: str) -> bool:
 
 def property_conjunction(one: Facets, name: str) -> Conjunction:
     """Give what the property `name` must satisfy."""
+    if len(one.objects) == 1 and not one.objects[0].patterns:
+        node = one.objects[0].properties.get(name, one.objects[0].rest)
+        return () if node is None else (node,)
     found: list[Any] = []
     for group in one.objects:
         own = [group.properties[name]] if name in group.properties else []

@@ -37,8 +37,12 @@ def _settle(expander: Expander, one: Facets, pointer: str) -> tuple[str, str] | 
             reason = found
     if one.values is not None:
         excluded = set(map(key_of, one.excluded))
+        is_free = not one.texts and not one.min_length and one.max_length is None and "string" in one.kinds
         one.values = tuple(
-            value for value in one.values if (not excluded or key_of(value) not in excluded) and _follows(expander, one, value)
+            value
+            for value in one.values
+            if (not excluded or key_of(value) not in excluded)
+            and ((is_free and type(value) is str) or _follows(expander, one, value))  # long lists are of such texts
         )
         one.excluded = ()
         one.kinds = frozenset(map(kind_of, one.values))
@@ -93,11 +97,11 @@ def _object(expander: Expander, one: Facets, pointer: str) -> tuple[str, str] | 
         conjunction = property_conjunction(one, name)
         if conjunction and expander.is_surely_empty(conjunction):
             return why(expander, conjunction) or (pointer, f"the property {name!r} is required, and no value can satisfy it")
-        if any(not _admits_name(expander, node, name) for node in one.names):
+        if one.names and any(not _admits_name(expander, node, name) for node in one.names):
             return (pointer, f"the property {name!r} is required, and propertyNames forbids it")
     least = max(one.min_properties, len(one.required))
     most = one.max_properties
-    if is_closed(one):
+    if least > len(one.required) and is_closed(one):  # the required ones are possible, as was just seen
         possible = len([name for name in declared_names(one) if not _is_forbidden(one, name)])
         most = possible if most is None else min(most, possible)
     if any(node.always is False for node in one.names):
@@ -139,8 +143,6 @@ def admits(expander: Expander, one: Facets, value: Any) -> bool:
 
 def _follows(expander: Expander, one: Facets, value: Any) -> bool:
     kind = kind_of(value)
-    if kind == "string" and not one.texts and not one.min_length and one.max_length is None:
-        return kind in one.kinds  # long lists are of strings without further rules
     return kind in one.kinds and (kind not in _ADMIT or all(_ADMIT[kind](expander, one, value)))
 
 

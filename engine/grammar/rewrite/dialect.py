@@ -6,7 +6,7 @@ Nothing moves: a keyword keeps the pointer of the place where it was written, si
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 LATEST = 2020
 DRAFTS = {
@@ -34,14 +34,12 @@ _NEW_WORDS = {
 }
 _SINCE = {word: draft for draft, words in _NEW_WORDS.items() for word in words.split()}
 _UNTIL = {"additionalItems": 2019, "$recursiveRef": 2019, "contentEncoding": 7, "contentMediaType": 7}
+_CHANGED = frozenset((*_SINCE, *_UNTIL, "items", "dependencies", "minimum", "maximum"))
+"""Keywords that some draft reads in another way than 2020-12."""
 
 
-class Keyword(NamedTuple):
-    """A keyword in the words of 2020-12, and the steps from its schema to where its value was written."""
-
-    name: str
-    value: Any
-    path: tuple[str, ...]
+Keyword = tuple[str, Any, str]
+"""A keyword in the words of 2020-12, its value, and the word under which it was written."""
 
 
 def draft_of(schema: Any, default: int) -> int:
@@ -58,28 +56,30 @@ def named_draft(uri: str, default: int) -> int:
 def read_keywords(schema: Mapping[str, Any], draft: int) -> Iterator[Keyword]:
     """Give the keywords of one schema object, in the order of the object."""
     if draft <= 7 and "$ref" in schema:  # it stands for the whole object there
-        yield Keyword("$ref", schema["$ref"], ("$ref",))
-        yield from (Keyword(key, schema[key], (key,)) for key in ("definitions", "$defs") if key in schema)
+        yield "$ref", schema["$ref"], "$ref"
+        yield from ((key, schema[key], key) for key in ("definitions", "$defs") if key in schema)
         return
     for key, value in schema.items():
-        if key in ("exclusiveMinimum", "exclusiveMaximum") and draft == 4:
-            continue
-        if draft >= _SINCE.get(key, 0) and draft <= _UNTIL.get(key, LATEST):
+        if key not in _CHANGED:
+            yield key, value, key
+        elif _SINCE.get(key, 0) <= draft <= _UNTIL.get(key, LATEST):
             yield from _read(schema, key, value, draft)
 
 
 def _read(schema: Mapping[str, Any], key: str, value: Any, draft: int) -> Iterator[Keyword]:
     if key == "items" and isinstance(value, list):
-        yield Keyword("prefixItems", value, ("items",))
+        yield "prefixItems", value, key
     elif key == "additionalItems":
         if isinstance(schema.get("items"), list):
-            yield Keyword("items", value, ("additionalItems",))
+            yield "items", value, key
     elif key == "dependencies":
         yield from _read_dependencies(value)
+    elif key in ("exclusiveMinimum", "exclusiveMaximum") and draft == 4:
+        return
     elif key in ("minimum", "maximum") and draft == 4 and schema.get(f"exclusive{key.capitalize()}") is True:
-        yield Keyword(f"exclusive{key.capitalize()}", value, (key,))
+        yield f"exclusive{key.capitalize()}", value, key
     else:
-        yield Keyword(key, value, (key,))
+        yield key, value, key
 
 
 def _read_dependencies(value: Any) -> Iterator[Keyword]:
@@ -87,6 +87,6 @@ def _read_dependencies(value: Any) -> Iterator[Keyword]:
         names = {name: part for name, part in value.items() if isinstance(part, list)}
         schemas = {name: part for name, part in value.items() if not isinstance(part, list)}
         if names:
-            yield Keyword("dependentRequired", names, ("dependencies",))
+            yield "dependentRequired", names, "dependencies"
         if schemas:
-            yield Keyword("dependentSchemas", schemas, ("dependencies",))
+            yield "dependentSchemas", schemas, "dependencies"

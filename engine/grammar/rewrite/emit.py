@@ -46,9 +46,13 @@ class Emitter:
     def emit(self) -> JsonSchema:
         """Write the schema."""
         root = self.refer(self.program.root)
+        known: dict[int, JsonSchema] = {}
         while self._queue:
             conjunction = self._queue.pop()
-            self._definitions[self._names[conjunction]] = self.union(self.program.alternatives[conjunction])
+            alternatives = self.program.alternatives[conjunction]  # one list for many places
+            if id(alternatives) not in known:
+                known[id(alternatives)] = self.union(alternatives)
+            self._definitions[self._names[conjunction]] = known[id(alternatives)]
         return share(root, self._definitions)
 
     def miss(self, pointers: Iterable[str], note: str) -> None:
@@ -58,9 +62,9 @@ class Emitter:
 
     def leave_out(self, pointers: Iterable[str], note: str) -> None:
         """Say that keywords are not in the result for any backend."""
-        pointers = list(pointers)
-        self.miss(pointers, note)
-        self.left_out.update(pointers)
+        for pointer in pointers:
+            self.checked.setdefault(pointer, note)
+            self.left_out.add(pointer)
 
     def refer(self, conjunction: Conjunction) -> JsonSchema:
         """Refer to a place."""
@@ -87,7 +91,10 @@ class Emitter:
                 found += [] if part is False else [part]
             else:
                 self.leave_out(one.checks, "beyond what can be written as a grammar of reasonable size")
-                found += [part for other in split_numbers(one) for part in self.alternative(other)]
+                parts = split_numbers(one) if one.excluded else [one]
+                found += [part for other in parts for part in self.alternative(other)]
+        if len(found) == 1:
+            return found[0]
         unique = list({json.dumps(part): part for part in found if part is not False}.values())
         if {} in unique:
             return {}
@@ -219,8 +226,9 @@ _WORDS = {
 
 
 def _says_nothing(one: Facets) -> bool:
-    words = ("kinds", *(word for words in _WORDS.values() for word in words))
-    return all(getattr(one, word) == getattr(_NOTHING, word) for word in words)
+    if one.kinds != _NOTHING.kinds:
+        return False
+    return all(getattr(one, word) == getattr(_NOTHING, word) for words in _WORDS.values() for word in words)
 
 
 def _plain_number(value: Any) -> Any:

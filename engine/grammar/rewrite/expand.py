@@ -15,7 +15,7 @@ from ...errors import InvalidGrammarError
 from . import branches, contradictions
 from .facets import ArrayGroup, Conjunction, Contains, Facets, ObjectGroup, TextRule, key_of, to_fraction
 from .formats import format_pattern
-from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, Node, SchemaGraph
+from .graph import CHECK, EXCLUDED, FRACTION, NOT_FORMAT, NOT_PATTERN, REFERENCES, Node, SchemaGraph
 
 MAX_WORK = 20_000
 """Subschemas taken into alternatives for one schema; afterwards choices are only taken in where nothing stands beside them."""
@@ -24,7 +24,6 @@ MAX_OVERWORK = 10_000
 MAX_CHAIN = 150
 """References and choices that lead from one to the next at one place."""
 FAR = 10**9
-REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 BRANCHING = ("anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas")
 _COMPOSING = frozenset((*REFERENCES, *BRANCHING, "allOf"))
 Alternatives = list[Facets]
@@ -41,6 +40,8 @@ class Expander:
         self.graph = graph
         self.reasons: dict[Conjunction, tuple[str, str]] = {}
         self._known: dict[Conjunction, Alternatives] = {}
+        # Of places that say their type and nothing else, which most do.
+        self._of_type: dict[str, Alternatives] = {}
         self._in_progress: set[Conjunction] = set()
         self._entered: list[Node] = []
         self._path: tuple[int, ...] = ()
@@ -59,6 +60,16 @@ class Expander:
         known = self._known.get(conjunction)
         if known is not None:
             return known
+        kind = _only_type(conjunction)
+        alternatives = self._of_type.get(kind) if kind is not None else None
+        if alternatives is None:
+            alternatives = self._expand(conjunction)
+            if kind is not None and not self.is_tired:
+                self._of_type[kind] = alternatives
+        self._known[conjunction] = alternatives
+        return alternatives
+
+    def _expand(self, conjunction: Conjunction) -> Alternatives:
         self._in_progress.add(conjunction)
         saved = self._entered, self._path, self.tracking
         self._entered, self._path, self.tracking = [], (), 0
@@ -67,14 +78,13 @@ class Expander:
             if alternatives is None:
                 alternatives = [Facets()]
                 for number, node in enumerate(conjunction):
-                    with self.step(number):
-                        alternatives = self.apply(node, alternatives)
+                    self._path = (number,)
+                    alternatives = self.apply(node, alternatives)
         finally:
             self._entered, self._path, self.tracking = saved
             self._in_progress.discard(conjunction)
         if not alternatives:
             self.reasons[conjunction] = self._last_reason
-        self._known[conjunction] = alternatives
         return alternatives
 
     def is_surely_empty(self, conjunction: Conjunction) -> bool:
@@ -109,7 +119,8 @@ class Expander:
             return alternatives if node.always else self.fail(node.pointer, "no value can satisfy `false`")
         if node in self._entered:
             raise InvalidGrammarError("this reference leads back to itself: no value ends it", pointer=node.pointer)
-        if not self.tracking and node.keywords.keys() & _COMPOSING and all(node in one.applied for one in alternatives):
+        is_composed = not _COMPOSING.isdisjoint(node.keywords)
+        if is_composed and not self.tracking and all(node in one.applied for one in alternatives):
             return alternatives
         if self._work > MAX_WORK + MAX_OVERWORK:
             return [one.with_check(*map(node.where, asserted_words(node))) for one in alternatives]
@@ -126,7 +137,7 @@ class Expander:
                 found = self._apply_keywords(node, alternatives)
         finally:
             self._entered.pop()
-        return [one.with_applied(node) for one in found] if node.keywords.keys() & _COMPOSING else found
+        return [one.with_applied(node) for one in found] if is_composed else found
 
     def _apply_tracking(self, node: Node, one: Facets) -> Alternatives:
         self.tracking += 1
@@ -144,6 +155,8 @@ class Expander:
             for one in alternatives:
                 _apply_plain(node, one, self._path)
             alternatives = contradictions.settle_all(self, alternatives, node.pointer)
+        if _COMPOSING.isdisjoint(node.keywords):
+            return alternatives
         for place, (keyword, value) in enumerate(node.keywords.items()):
             if keyword in REFERENCES and isinstance(value, Node):
                 with self.step(place):
@@ -161,6 +174,10 @@ class Expander:
 
 def flatten(conjunction: Conjunction) -> Conjunction:
     """Drop what says nothing, follow what is only a reference, unpack what is only `allOf`, and each of them once."""
+    if len(conjunction) == 1 and conjunction[0].always is None:  # nearly all of them are flat already
+        words = asserted_words(conjunction[0])
+        if words and words not in _WRAPPING:
+            return conjunction
     flat: dict[Node, None] = {}
     stack = [(node, False) for node in reversed(conjunction)]
     entered: dict[Node, bool] = {}
@@ -172,7 +189,7 @@ def flatten(conjunction: Conjunction) -> Conjunction:
             return (node,)
         elif node.always is None and node not in entered:
             words = asserted_words(node)
-            if words in (["$ref"], ["allOf"]):
+            if words in _WRAPPING:
                 entered[node] = True
                 parts = node.keywords[words[0]]
                 stack.append((node, True))
@@ -184,13 +201,22 @@ def flatten(conjunction: Conjunction) -> Conjunction:
     return tuple(flat)
 
 
+def _only_type(conjunction: Conjunction) -> str | None:
+    """Give the type of a place that says nothing else."""
+    kind = conjunction[0].keywords.get("type") if len(conjunction) == 1 else None
+    return kind if isinstance(kind, str) and asserted_words(conjunction[0]) == ["type"] else None
+
+
+_WRAPPING = (["$ref"], ["allOf"])
+
+
 def asserted_words(node: Node) -> list[str]:
     """Give the keywords of a node that a value can break; others, those that nobody knows among them, say nothing."""
-    return [keyword for keyword in node.keywords if keyword in ASSERTING or keyword.startswith("\0")]
+    return [keyword for keyword in node.keywords if keyword in ASSERTING or keyword[:1] == "\0"]
 
 
 def _has_plain(node: Node) -> bool:
-    return any(keyword in _PLAIN for keyword in node.keywords)
+    return not _PLAIN.keys().isdisjoint(node.keywords)
 
 
 def _apply_plain(node: Node, one: Facets, path: tuple[int, ...]) -> None:
@@ -201,10 +227,10 @@ def _apply_plain(node: Node, one: Facets, path: tuple[int, ...]) -> None:
         if rule is not None:
             one.note(keyword, node.where(keyword))
             rule(node, one, value)
-    if keywords.keys() & {"prefixItems", "items"}:
+    if "prefixItems" in keywords or "items" in keywords:
         one.arrays += (ArrayGroup(tuple(keywords.get("prefixItems", ())), keywords.get("items"), True),)
-    if keywords.keys() & {"properties", "patternProperties", "additionalProperties"}:
-        step = list(keywords).index(next(key for key in keywords if key in _OBJECT_WORDS))
+    step = next((step for step, key in enumerate(keywords) if key in _OBJECT_WORDS), None)
+    if step is not None:
         one.objects += (
             ObjectGroup(
                 keywords.get("properties", {}),
@@ -216,10 +242,13 @@ def _apply_plain(node: Node, one: Facets, path: tuple[int, ...]) -> None:
         )
 
 
-_OBJECT_WORDS = ("properties", "patternProperties", "additionalProperties")
+_OBJECT_WORDS = frozenset(("properties", "patternProperties", "additionalProperties"))
 
 
 def _take_type(node: Node, one: Facets, value: Any) -> None:
+    if isinstance(value, str) and value != "integer":
+        one.kinds = one.kinds & {value}
+        return
     named = [value] if isinstance(value, str) else list(value)
     kinds = {"number" if name == "integer" else name for name in named}
     if "integer" in named and "number" not in named:

@@ -125,7 +125,8 @@ class Facets:
 
     def note(self, keyword: str, pointer: str) -> None:
         """Remember where a keyword was written."""
-        self.origins = {**self.origins, keyword: self.origins.get(keyword, frozenset()) | {pointer}}
+        known = self.origins.get(keyword)
+        self.origins = {**self.origins, keyword: known | {pointer} if known else frozenset((pointer,))}
 
     def where(self, *keywords: str) -> frozenset[str]:
         """Give the pointers of keywords."""

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from ...errors import InvalidGrammarError, UnsupportedGrammarError
+from ...errors import GrammarError, InvalidGrammarError, UnsupportedGrammarError
 from .dialect import ID_KEYWORD, LATEST, SCHEMA, SCHEMA_LIST, SCHEMA_MAP, draft_of, read_keywords
 from .metaschemas import metaschemas
 
 # Words of our own, which nobody can write in a schema: names that begin with NUL are dropped when one is read.
 CHECK = "\0check"
 """This subschema says less than the keyword at the pointer, which is its value."""
+REFERENCES = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_IDENTIFYING = frozenset(("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"))
 _OBJECT = (dict, Mapping)
 # The plain type first: to ask an abstract one takes ten times as long.
 EXCLUDED = "\0excluded"
@@ -36,17 +38,22 @@ class Node:
         pointer: Where it stands in the schema, `#/...`.
         always: The value of a boolean schema; None for an object.
         keywords: By name; subschemas inside are nodes: a node, a list of nodes, or a dict of nodes. `$ref` is a node.
-        pointers: By name of the keyword, where it was written.
+        pointers: By name of the keyword, where it was written, if that is not under its name in this place.
+        is_written: Whether the node is a place of the schema, and not made of others.
     """
 
     pointer: str
     always: bool | None = None
     keywords: dict[str, Any] = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
+    is_written: bool = False
 
     def where(self, keyword: str) -> str:
         """Give the pointer of a keyword."""
-        return self.pointers.get(keyword, self.pointer)
+        known = self.pointers.get(keyword)
+        if known is not None:
+            return known
+        return f"{self.pointer}/{keyword}" if self.is_written and keyword in self.keywords else self.pointer
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class SchemaGraph:
 
     Attributes:
         root: Its root.
+        unreached: What is wrong with references in definitions that nothing refers to, and that say nothing therefore.
         dynamic: Pointers of dynamic references whose target depends on the way they are reached by: they are not followed.
 
     Raises:
@@ -79,11 +87,21 @@ class SchemaGraph:
         self._anchors: dict[tuple[str, str], str] = {}
         self._dynamic_anchors: dict[str, set[str]] = {}
         self._links: list[tuple[Node, str, str]] = []
+        self._targets: dict[tuple[str, str], Node] = {}
         self.dynamic: list[str] = []
         self.root = self._build("#", _Scope(schema, draft_of(schema, LATEST), ""))
         self._resources.setdefault("", "#")
+        failed: list[tuple[Node, GrammarError]] = []
         while self._links:
-            self._link(*self._links.pop())
+            node, keyword, base = self._links.pop()
+            try:
+                self._link(node, keyword, base)
+            except GrammarError as error:
+                failed.append((node, error))
+                del node.keywords[keyword]
+        self.unreached = [error for _, error in failed]
+        if failed:
+            self._refuse_reached(failed)
 
     @property
     def nodes(self) -> Iterator[Node]:
@@ -115,33 +133,38 @@ class SchemaGraph:
             self._scopes[pointer] = scope
             return children
         scope = self._scopes[pointer] = self._enter(pointer, scope)
-        for name, value, path in read_keywords(raw, scope.draft):
+        node.is_written = True
+        for name, value, word in read_keywords(raw, scope.draft):
             if name.startswith("\0"):
                 continue
-            place = pointer + "".join(f"/{escape_pointer(step)}" for step in path)
-            node.pointers[name] = place
-            node.keywords[name] = self._value(name, value, place, scope, children)
-            if name in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(value, str):
+            if word != name:
+                node.pointers[name] = f"{pointer}/{word}"
+            node.keywords[name] = self._value(name, value, word, node, scope, children)
+            if name in REFERENCES and isinstance(value, str):
                 self._links.append((node, name, scope.base))
         return children
 
-    def _value(self, name: str, value: Any, place: str, scope: _Scope, children: list[tuple[Node, _Scope]]) -> Any:
+    def _value(self, name: str, value: Any, word: str, node: Node, scope: _Scope, children: list[tuple[Node, _Scope]]) -> Any:
         """Give the value of a keyword with nodes for the schemas in it, which are noted as children."""
-
-        def child(raw: Any, pointer: str) -> Node:
-            node = self._node(pointer)
-            children.append((node, _Scope(raw, scope.draft, scope.base)))
-            return node
-
         if name in SCHEMA_MAP and isinstance(value, _OBJECT):
-            return {key: child(raw, f"{place}/{escape_pointer(key)}") for key, raw in value.items()}
+            inside = {key: (self._node(f"{node.pointer}/{word}/{escape_pointer(key)}"), raw) for key, raw in value.items()}
+            children += [(child, _Scope(raw, scope.draft, scope.base)) for child, raw in inside.values()]
+            return {key: child for key, (child, _) in inside.items()}
         if name in SCHEMA_LIST and isinstance(value, list):
-            return [child(raw, f"{place}/{index}") for index, raw in enumerate(value)]
-        return child(value, place) if name in SCHEMA else value
+            nodes = [self._node(f"{node.pointer}/{word}/{index}") for index in range(len(value))]
+            children += [(child, _Scope(raw, scope.draft, scope.base)) for child, raw in zip(nodes, value, strict=True)]
+            return nodes
+        if name in SCHEMA:
+            child = self._node(f"{node.pointer}/{word}")
+            children.append((child, _Scope(value, scope.draft, scope.base)))
+            return child
+        return value
 
     def _enter(self, pointer: str, scope: _Scope) -> _Scope:
         """Take in the identifiers of a schema object."""
         raw, base = scope.raw, scope.base
+        if pointer != "#" and _IDENTIFYING.isdisjoint(raw):
+            return scope
         draft = draft_of(raw, scope.draft)
         identifier = raw.get(ID_KEYWORD.get(draft, "$id"))
         if isinstance(identifier, str) and not (draft <= 7 and "$ref" in raw):
@@ -165,7 +188,9 @@ class SchemaGraph:
     def _link(self, node: Node, keyword: str, base: str) -> None:
         """Put the node that a reference means in its place."""
         reference = node.keywords[keyword]
-        target = self._resolve(reference, base, node.where(keyword))
+        target = self._targets.get((base, reference))
+        if target is None:
+            target = self._targets[base, reference] = self._resolve(reference, base, node.where(keyword))
         if keyword != "$ref":
             anchors = self._dynamic_anchors.get(urldefrag(reference)[1], set())
             is_static = target.pointer not in anchors or len(anchors) == 1
@@ -174,6 +199,20 @@ class SchemaGraph:
                 del node.keywords[keyword]
                 return
         node.keywords[keyword] = target
+
+    def _refuse_reached(self, failed: list[tuple[Node, GrammarError]]) -> None:
+        """Raise the first error that is in reach of a value: definitions that nothing refers to may refer to nothing."""
+        reached = {self.root}
+        stack = [self.root]
+        while stack:
+            for keyword, value in stack.pop().keywords.items():
+                inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+                found = [] if keyword in ("$defs", "definitions") else [node for node in inside if isinstance(node, Node)]
+                stack += [node for node in found if node not in reached]
+                reached.update(found)
+        for node, error in failed:
+            if node in reached:
+                raise error
 
     def _resolve(self, reference: str, base: str, pointer: str) -> Node:
         uri, fragment = urldefrag(_join(base, reference))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 JsonSchema = dict[str, Any] | bool
@@ -88,7 +89,7 @@ class _Parts:
                 inside += numbers
                 length += len(word) + sum(map(len, names)) + 8 * len(names)
             else:
-                text = json.dumps(value)
+                text = encode_basestring_ascii(value) if type(value) is str else json.dumps(value)
                 key += (word, text)
                 length += len(word) + len(text) + 6
         return self._number(tuple(key), _Part(schema, tuple(inside), length))
