@@ -142,6 +142,8 @@ class LLMEngine:
             num_prefix_hit_tokens=self._kv_cache.num_prefix_hit_tokens,
             num_preemptions=self._scheduler.num_preemptions,
             num_grammar_compiles=self._grammars.num_compiles,
+            num_mask_hits=self._grammars.num_mask_hits,
+            num_mask_misses=self._grammars.num_mask_misses,
         )
 
     def render(

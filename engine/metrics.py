@@ -88,7 +88,8 @@ class EngineTotals:
     """Sums since the engine was made, and where it stands.
 
     Requests that were aborted are not among the finished ones. `grammar_compile_s` counts grammars that were compiled for a
-    request, `num_grammar_cache_hits` requests that found theirs in memory or on disk.
+    request, `num_grammar_cache_hits` requests that found theirs in memory or on disk. `num_mask_hits` are rows that were
+    known from another time in the same state of the same schema, `num_mask_misses` those that had to be computed.
     """
 
     num_running: int
@@ -104,6 +105,8 @@ class EngineTotals:
     num_accepted_draft_tokens: int
     num_prefix_hit_tokens: int
     num_preemptions: int
+    num_mask_hits: int
+    num_mask_misses: int
     num_grammar_compiles: int
     num_grammar_cache_hits: int
     grammar_compile_s: float

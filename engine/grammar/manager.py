@@ -81,6 +81,16 @@ class GrammarManager:
         return self._upgrades.num_running
 
     @property
+    def num_mask_hits(self) -> int:
+        """Rows of masks that were known from another time in the same state."""
+        return self._memo.num_hits if self._memo else 0
+
+    @property
+    def num_mask_misses(self) -> int:
+        """Rows of masks that were computed, of constraints whose states are followed."""
+        return self._memo.num_misses if self._memo else 0
+
+    @property
     def worker_pid(self) -> int | None:
         """Process id of the compile process, or None while there is none."""
         return self._routes.process.pid if self._routes.process is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,7 @@ import jsonschema_rs
 import numpy as np
 import pytest
 
-from engine import EngineError, GrammarError, GrammarSpec
+from engine import EngineConfig, EngineError, GrammarError, GrammarSpec, LLMEngine, SamplingParams
 from engine.grammar import GrammarBackend, Matcher, fill_bitmasks, new_bitmask
 from engine.grammar.memo.memo_matcher import MemoMatcher, share_masks
 from engine.grammar.memo.shapes import ShapeReader
@@ -328,3 +329,23 @@ def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_bac
     matcher.reset()
     assert matcher.accept_tokens(text)
     assert (row_of(matcher, SMALL) == row_of(guide, SMALL)).all()
+
+
+def test_an_engine_counts_the_masks_that_it_knew(tiny_model: Path) -> None:
+    spec = GrammarSpec.from_json_schema(NOTE)
+    answers = []
+    for memo_bytes in (None, 2**20):
+        engine = LLMEngine(
+            EngineConfig(model=str(tiny_model), max_num_seqs=4, grammar_memo_bytes=memo_bytes, grammar_upgrade_after=None)
+        )
+        prompts = [engine.render([{"role": "user", "content": text}], thinking=False) for text in "abcdefgh"]
+        params = [SamplingParams(max_tokens=60, temperature=1.0, seed=seed) for seed in range(8)]
+        outputs = engine.generate(prompts, params, grammars=spec, on_unknown="constrain")
+        answers.append([output.token_ids for output in outputs])
+        totals = engine.totals()
+        engine.close()
+        if memo_bytes is None:
+            assert (totals.num_mask_hits, totals.num_mask_misses) == (0, 0)
+        else:
+            assert totals.num_mask_hits > 2 * totals.num_mask_misses > 0
+    assert answers[0] == answers[1]

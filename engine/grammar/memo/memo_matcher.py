@@ -53,7 +53,7 @@ class _MemoCompiled:
     ) -> None:
         self._compiled = compiled
         self._token_bytes = backend.vocabulary.token_bytes
-        self._filler = MemoFiller(backend)
+        self._filler = MemoFiller(backend, memo)
         self._shapes = shapes
         self._base_bytes = base_bytes
         self._memo = memo
@@ -79,8 +79,9 @@ class _MemoCompiled:
 class MemoFiller:
     """Fills rows of known states itself, and has a backend fill the others; see the protocol `RowFiller`."""
 
-    def __init__(self, backend: RowFiller) -> None:
+    def __init__(self, backend: RowFiller, memo: MaskMemo) -> None:
         self._backend = backend
+        self._memo = memo
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows; see the protocol."""
@@ -90,6 +91,7 @@ class MemoFiller:
             assert isinstance(matcher, MemoMatcher)
             if not matcher.copy_row(words, row):
                 missing.setdefault(matcher.known, []).append((matcher, row))
+        self._memo.num_hits += len(rows)
         # Of sequences in one state the first one finds out for all, if it is a state that is kept.
         self._ask([group[0] for group in missing.values()], bitmask)
         others = [one for group in missing.values() for one in group[1:]]
@@ -97,6 +99,8 @@ class MemoFiller:
 
     def _ask(self, missing: Sequence[tuple[MemoMatcher, int]], bitmask: torch.Tensor) -> None:
         if missing:
+            self._memo.num_misses += len(missing)
+            self._memo.num_hits -= len(missing)
             self._backend.fill_bitmasks([matcher.told() for matcher, _ in missing], bitmask, [row for _, row in missing])
             words = bitmask.numpy()
             for matcher, row in missing:

@@ -172,11 +172,18 @@ class MaskMemo:
 
     Args:
         max_bytes: Cap of all tables together.
+
+    Attributes:
+        num_bytes: What they take, by estimate.
+        num_hits: Rows that were known.
+        num_misses: Rows that a backend was asked for.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
+        self.num_hits = 0
+        self.num_misses = 0
         self._tables: OrderedDict[StateTable, None] = OrderedDict()
         self._fit: tuple[Sequence[bytes], StringFit] | None = None
         self._lock = Lock()
