@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.grammar.backends.lanes import LOOK_AGAIN_AFTER, WORTH_TRYING_S, Lanes, RowCost
+from engine.grammar.backends.lanes import LOOK_AGAIN_AFTER, WORTH_TRYING_S, Lanes, RowCost, share_out
 
 
 def known(row_s: float) -> RowCost:
@@ -58,3 +58,9 @@ def test_rows_of_a_mixed_batch_keep_their_shares() -> None:
         lanes.note([cheap] * 10 + [dear] * 10, 2.02, is_shared=False)
     assert cheap.row_s == pytest.approx(0.002, rel=0.01)
     assert dear.row_s == pytest.approx(0.2, rel=0.01)
+
+
+def test_groups_are_shared_out_by_what_they_cost() -> None:
+    groups = [(0.1, ["a", "b", "c"]), (0.5, ["d"]), (0.3, ["e"]), (0.25, ["f", "g"])]
+    assert share_out(groups, 2) == [["d", "a", "b", "c"], ["e", "f", "g"]]
+    assert share_out(groups[:1], 2) == [["a", "b", "c"]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,7 @@ WORTH_TRYING_S = 150e-6
 LOOK_AGAIN_AFTER = 64
 """Batches after which the way that lost is tried once more."""
 _WEIGHT = 0.2
+_Job = TypeVar("_Job")
 
 
 class RowCost:
@@ -48,7 +49,7 @@ class Lanes:
 
     def is_shared(self, costs: Sequence[RowCost]) -> bool:
         """Whether to fill a batch on several threads; `costs` has one entry per row."""
-        expected_s = _sum_of(costs)
+        expected_s = sum_of(costs)
         if expected_s is None or expected_s < WORTH_TRYING_S:
             return False
         is_better = self._expected_s >= self._taken_s
@@ -92,14 +93,14 @@ class Lanes:
         if not is_shared:
             self._note_rows(costs, seconds)
             return
-        expected_s = _sum_of(costs)
+        expected_s = sum_of(costs)
         if expected_s is not None:
             self._expected_s = (1 - _WEIGHT) * self._expected_s + expected_s
             self._taken_s = (1 - _WEIGHT) * self._taken_s + seconds
 
     def _note_rows(self, costs: Sequence[RowCost], seconds: float) -> None:
         """Split the time among the grammars as they were expected to take it."""
-        expected_s = _sum_of(costs)
+        expected_s = sum_of(costs)
         for cost in set(costs):
             if expected_s and cost.row_s:
                 cost.note(cost.row_s * seconds / expected_s)
@@ -107,7 +108,22 @@ class Lanes:
                 cost.note(seconds / len(costs))
 
 
-def _sum_of(costs: Sequence[RowCost]) -> float | None:
+def share_out(groups: Sequence[tuple[float | None, list[_Job]]], num_threads: int) -> list[list[_Job]]:
+    """Give each thread groups of about the same cost together, one list per thread that gets any.
+
+    Args:
+        groups: What each costs, and what is in it.
+        num_threads: Threads that there are.
+    """
+    shares: list[tuple[float, list[_Job]]] = [(0.0, []) for _ in range(min(num_threads, len(groups)))]
+    for cost, jobs in sorted(groups, key=lambda group: group[0] or 0.0, reverse=True):
+        least = min(range(len(shares)), key=lambda index: shares[index][0])
+        shares[least] = shares[least][0] + (cost or 0.0), shares[least][1] + jobs
+    return [jobs for _, jobs in shares]
+
+
+def sum_of(costs: Sequence[RowCost]) -> float | None:
+    """Give what rows cost together, in seconds; None while that of one is not known."""
     total = 0.0
     for cost in costs:
         if cost.row_s is None:

@@ -28,7 +28,7 @@ from ..number_cap import NumberTokens, limits_for
 from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
-from .lanes import Lanes
+from .lanes import Lanes, share_out, sum_of
 from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher
 from .llguidance_place import find_place
 from .llguidance_source import lark_source
@@ -142,28 +142,23 @@ class LLGuidanceBackend:
         share = partial(self._fill_on_all_cores, list(zip(own, rows, strict=True)), bitmask) if can_share else None
         self._lanes.fill(matchers, bitmask, rows, costs=[matcher.compiled.cost for matcher in own], share=share)
 
-    def _fill_on_all_cores(self, jobs: list[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor) -> None:
-        """Compute the rows of each automaton on one thread: copies of one would wait for each other."""
-        running = [(matcher, row) for matcher, row in jobs if matcher.can_move()]
-        by_automaton: dict[int, list[tuple[LLGuidanceMatcher, int]]] = {}
-        for matcher, row in running:
-            by_automaton.setdefault(matcher.automaton, []).append((matcher, row))
-        shares: list[list[tuple[LLGuidanceMatcher, int]]] = [[] for _ in range(self.num_threads)]
-        for group in sorted(by_automaton.values(), key=len, reverse=True):
-            min(shares, key=len).extend(group)
-        others = [self._threads.submit(_compute_rows, share, bitmask) for share in shares[1:] if share]
+    def _fill_on_all_cores(self, jobs: list[_Job], bitmask: torch.Tensor) -> None:
+        """Fill the rows of each automaton on one thread: copies of one would wait for each other."""
+        by_automaton: dict[int, list[_Job]] = {}
+        for job in jobs:
+            by_automaton.setdefault(job[0].automaton, []).append(job)
+        shares = share_out(
+            [(sum_of([matcher.compiled.cost for matcher, _ in group]), group) for group in by_automaton.values()],
+            self.num_threads,
+        )
+        others = [self._threads.submit(_fill_rows, share, bitmask) for share in shares[1:]]
         try:
-            _compute_rows(shares[0], bitmask)
+            _fill_rows(shares[0], bitmask)
         finally:
             # Nobody may meet a matcher or a row that is still being worked on.
             wait(others)
         for other in others:
             other.result()
-        for matcher, row in running:
-            matcher.finish_row(bitmask, row)
-        for matcher, row in jobs:
-            if not matcher.can_move():
-                matcher.fill_bitmask(bitmask, row)
 
     def new_raw(self, source: str) -> llguidance.LLMatcher:
         """Make llguidance's own matcher, with an automaton of its own; errors are in it."""
@@ -214,9 +209,13 @@ class LLGuidanceBackend:
         return _reason(error) if error and not error.startswith("WARNING") else ""
 
 
-def _compute_rows(share: Sequence[tuple[LLGuidanceMatcher, int]], bitmask: torch.Tensor) -> None:
+def _fill_rows(share: Sequence[_Job], bitmask: torch.Tensor) -> None:
     for matcher, row in share:
-        matcher.compute_row(bitmask, row)
+        matcher.fill_bitmask(bitmask, row)
+
+
+_Job = tuple[LLGuidanceMatcher, int]
+"""A matcher and its row."""
 
 
 class _Tokens(llguidance.TokenizerWrapper):
