@@ -28,8 +28,8 @@ EndingsBehind = Callable[[list[int], int], Iterable[list[int]]]
 ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
 FIRST_ENDINGS_BYTES = 512 * 2**10
-LONGEST_SHORTEST = 4096
-"""Ids of a shortest answer, at most, that a cut answer is told of."""
+LONGEST_FIRST_ENDING = 4096
+"""Ids of an ending that is kept for all requests, at most."""
 _ENDING_BYTES = 200
 """What an ending takes besides its ids: its key, and its place in the order."""
 RETRY_AFTER = 8
@@ -97,13 +97,13 @@ class FirstEndings:
             matcher: At the start of the answer; does not change.
             limit: Most ids of the ending.
         """
-        known = self._endings.get(key)
-        if known is not None and len(known) <= limit and _is_ending(matcher, known):
-            return list(known)
-        found = self._find_closing(matcher, limit)
-        if found is not None:
-            self._endings.put(key, tuple(found), _ENDING_BYTES + 8 * len(found))
-        return found
+        ending: Sequence[int] | None = self._endings.get(key)
+        if ending is None or not _is_ending(matcher, ending):
+            # Always with the same limit: what a request gets must not depend on the limits of those before it.
+            ending = self._find_closing(matcher, LONGEST_FIRST_ENDING)
+            if ending is not None:
+                self._endings.put(key, tuple(ending), _ENDING_BYTES + 8 * len(ending))
+        return list(ending) if ending is not None and len(ending) <= limit else self._find_closing(matcher, limit)
 
 
 def _is_ending(matcher: Matcher, token_ids: Sequence[int]) -> bool:
@@ -188,7 +188,7 @@ class ClosingGuard:
         """Give the ids of the shortest answer that is found from the start of the matcher's grammar; None if none is found."""
         start = matcher.fork()
         start.reset()
-        ending = self._find_first(start, LONGEST_SHORTEST)
+        ending = self._find_first(start, LONGEST_FIRST_ENDING)
         return None if ending is None else len(ending)
 
     def _must_look(self, num_left: int) -> bool:

@@ -186,6 +186,11 @@ class Sequence:
         return len(self.prompt_token_ids) + len(self.token_ids)
 
     @property
+    def num_tokens_left(self) -> int:
+        """Tokens that the request's own limit leaves."""
+        return self.params.max_tokens - len(self.token_ids)
+
+    @property
     def num_pending_tokens(self) -> int:
         """Tokens whose keys and values are not in the cache yet; 1 for a sequence that decodes."""
         return self.num_tokens - self.num_cached_tokens

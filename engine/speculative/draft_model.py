@@ -93,6 +93,34 @@ class DraftModel:
         shadows = ((sequence.request_id, self._shadows.get(sequence.request_id)) for sequence in sequences)
         return {request_id: found[id(shadow)] for request_id, shadow in shadows if shadow is not None and id(shadow) in found}
 
+    def num_behind(self, sequence: DraftedSequence) -> int:
+        """Give the tokens of a sequence, about, that this model has not computed yet; does not change state."""
+        shadow = self._shadows.get(sequence.request_id)
+        return sequence.num_tokens - (0 if shadow is None else min(shadow.num_cached_tokens, sequence.num_tokens))
+
+    def catch_up(self, sequences: Iterable[DraftedSequence], num_tokens: int) -> int:
+        """Compute tokens that sequences have already, those of the first ones first; `propose` computes what is left.
+
+        Args:
+            sequences: Those to follow.
+            num_tokens: Tokens to compute, at most.
+
+        Returns:
+            Tokens that were computed; 0 where there is no room for any of them.
+        """
+        chunks: list[Chunk] = []
+        num_left = num_tokens
+        for sequence in sequences:
+            shadow = self._follow(sequence, 0) if num_left > 0 else None
+            # The last token waits for `propose`, which wants its logits.
+            count = 0 if shadow is None else min(num_left, shadow.num_tokens - 1 - shadow.num_cached_tokens)
+            if shadow is not None and count > 0:
+                chunks.append(Chunk(shadow, count, num_logits=0))
+                num_left -= count
+        if chunks:
+            self._runner.run(chunks)
+        return num_tokens - num_left
+
     def forget(self, request_id: str) -> None:
         """Let a sequence go."""
         shadow = self._shadows.pop(request_id, None)

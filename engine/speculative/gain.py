@@ -160,7 +160,11 @@ class DraftGain:
         return self._costs_of(num_sequences).is_plain_due()
 
     def num_ahead(self, num_sequences: int, limit: int, pass_s: float) -> int:
-        """Give how far a draft model should run ahead of so many sequences: 0 to `limit` tokens.
+        """Give how far a draft model should run ahead of so many sequences: 0 to `limit` tokens; arguments as `best_ahead`."""
+        return self.best_ahead(num_sequences, limit, pass_s)[0]
+
+    def best_ahead(self, num_sequences: int, limit: int, pass_s: float) -> tuple[int, float]:
+        """Give how far a draft model should run ahead of so many sequences, and the seconds that this gains in a step.
 
         Args:
             num_sequences: Those that decode in the next step.
@@ -176,7 +180,7 @@ class DraftGain:
             gain_s = use * step_gain_s - num_tokens * pass_s
             if gain_s > best_gain_s:
                 best, best_gain_s = num_tokens, gain_s
-        return best
+        return best, best_gain_s
 
     def note_suggested(self, *, is_used: bool) -> None:
         """Take whether a draft model's guesses for one sequence became drafts."""

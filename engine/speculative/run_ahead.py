@@ -26,6 +26,12 @@ FIRST_REST, MAX_REST = 16, 1024
 """Steps without the draft model after one in which it would not have paid; they double each time."""
 PROVEN_AFTER = 64
 """Runs in a row after which the next rest is a short one again."""
+MOST_BEHIND = 32
+"""Tokens that the draft model reads beside its first guess; more are a prompt, or a rest, and are weighed."""
+CATCH_UP_TOKENS = 256
+"""Tokens that it reads in one step: a long prompt must not hold up the others here either."""
+USUAL_TOKENS = 256
+"""Tokens that an answer is expected to have left, at most: `max_tokens` says little of where it ends."""
 
 
 class AheadSequence(DraftedSequence, Protocol):
@@ -34,6 +40,11 @@ class AheadSequence(DraftedSequence, Protocol):
     @property
     def drafter(self) -> Drafter | None:
         """Takes the guesses; None where nothing is drafted."""
+        ...
+
+    @property
+    def num_tokens_left(self) -> int:
+        """Tokens that it may still get."""
         ...
 
 
@@ -57,6 +68,7 @@ class AheadGain:
     def __init__(self, gain: DraftGain) -> None:
         self._gain = gain
         self._passes: dict[int, _Passes] = {}
+        self._read_s = Seconds()
 
     def num_tokens(self, num_sequences: int, limit: int) -> int:
         """Give the tokens to guess for each of the sequences that decode in the next step: 0 to `limit`."""
@@ -80,6 +92,26 @@ class AheadGain:
         if not num_tokens:
             passes.num_left, passes.rest = passes.rest, min(MAX_REST, 2 * passes.rest)
         return num_tokens
+
+    def is_worth_reading(self, num_behind: int, *, num_left: int, num_sequences: int, limit: int) -> bool:
+        """Whether what a draft model gains on a sequence pays for reading what it has not read of it.
+
+        Args:
+            num_behind: Tokens to read.
+            num_left: Tokens that the sequence may still get.
+            num_sequences: Those that decode in the next step.
+            limit: Tokens to guess for each of them, at most.
+        """
+        if not self._gain.is_adaptive or not self._read_s.count:
+            return True
+        # A pass that was never timed counts as free: else it would never be.
+        num_ahead, gain_s = self._gain.best_ahead(num_sequences, limit, self._here(num_sequences).pass_s.value)
+        num_steps = min(num_left, USUAL_TOKENS) / (1 + num_ahead)
+        return gain_s / num_sequences * num_steps > num_behind * self._read_s.value
+
+    def note_reading(self, seconds: float, *, num_tokens: int) -> None:
+        """Take the time of reading tokens of sequences."""
+        self._read_s.add(seconds / num_tokens)
 
     def note_run(self, seconds: float, *, num_sequences: int, num_tokens: int) -> None:
         """Take the time of a run: passes of the draft model, one for each token."""
@@ -119,17 +151,40 @@ class RunAhead:
         wanted = [sequence for sequence in sequences if sequence.drafter is not None]
         num_tokens = self._gain.num_tokens(len(wanted), limit) if wanted and not self._is_broken else 0
         guesses: dict[str, list[int]] = {}
-        seconds = 0.0
+        began = self._clock()
         if num_tokens:
-            began = self._clock()
             try:
-                guesses = self.model.propose(wanted, num_tokens)
+                ready = self._read(wanted, limit)
+                guesses = self._propose(ready, num_tokens) if ready else {}
             except Exception:  # whatever a model raises; the answers do not depend on it
                 logger.exception("the draft model failed and is not asked any more")
                 self._is_broken = True
-            seconds = self._clock() - began
-            self._gain.note_run(seconds, num_sequences=len(wanted), num_tokens=num_tokens)
+        seconds = self._clock() - began
         for sequence in wanted:
             assert sequence.drafter is not None
             sequence.drafter.suggest(guesses.get(sequence.request_id, ()))
         return seconds
+
+    def _read(self, sequences: Sequence[AheadSequence], limit: int) -> list[AheadSequence]:
+        """Read on in sequences that are worth it, a piece; give those of which nearly everything was read before."""
+        behind = [(sequence, self.model.num_behind(sequence)) for sequence in sequences]
+        late = [
+            sequence
+            for sequence, num_behind in behind
+            if num_behind > MOST_BEHIND
+            and self._gain.is_worth_reading(
+                num_behind, num_left=sequence.num_tokens_left, num_sequences=len(sequences), limit=limit
+            )
+        ]
+        if late:
+            began = self._clock()
+            num_tokens = self.model.catch_up(late, CATCH_UP_TOKENS)
+            if num_tokens:
+                self._gain.note_reading(self._clock() - began, num_tokens=num_tokens)
+        return [sequence for sequence, num_behind in behind if num_behind <= MOST_BEHIND]
+
+    def _propose(self, sequences: Sequence[AheadSequence], num_tokens: int) -> dict[str, list[int]]:
+        began = self._clock()
+        guesses = self.model.propose(sequences, num_tokens)
+        self._gain.note_run(self._clock() - began, num_sequences=len(sequences), num_tokens=num_tokens)
+        return guesses

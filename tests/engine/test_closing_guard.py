@@ -104,6 +104,16 @@ def test_first_ending_of_a_grammar_is_searched_once_for_all_requests(name: str) 
         assert find.count == num_searches
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_first_ending_does_not_depend_on_the_requests_before(name: str) -> None:
+    """For any value at all there are shorter and longer ones, and a search that is bounded otherwise finds another."""
+    matcher = new_matcher(make_backend(name), schema_spec({}), (STOP,))
+    wanted = {limit: FirstEndings(Searches()).find(1, matcher, limit) for limit in (1, 2, 3, 400)}
+    for limits in ((1, 2, 3, 400), (400, 3, 2, 1), (2, 400, 1, 3)):
+        endings = FirstEndings(Searches())
+        assert {limit: endings.find(1, matcher, limit) for limit in limits} == wanted
+
+
 def test_other_text_other_cuts_and_other_values_need_few_searches() -> None:
     text = '{"name":"hello world, hello","state":"overdue","more":[{"k":125},{"k":7}]}'
     wanted = SMALL.index.spell(text.encode())

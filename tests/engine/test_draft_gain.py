@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
-from engine.speculative import DraftGain
+from engine.speculative import Drafter, DraftGain
+from engine.speculative.draft_model import DraftModel
 from engine.speculative.gain import FORGET_AFTER
-from engine.speculative.run_ahead import MAX_REST, AheadGain
+from engine.speculative.run_ahead import CATCH_UP_TOKENS, MAX_REST, MOST_BEHIND, AheadGain, RunAhead
 
 Cost = Callable[[int], float]
 """Seconds of a step with so many tokens."""
@@ -189,3 +192,98 @@ def test_draft_model_is_not_run_for_a_step_without_drafts() -> None:
         gain.note_step(1.0, num_drafts=0)
     assert ahead.num_tokens(1, 8) == 2
     assert AheadGain(DraftGain(is_adaptive=False)).num_tokens(1, 8) == 8
+
+
+@dataclass
+class Answering:
+    """A sequence as a draft model's keeper sees it."""
+
+    request_id: str
+    num_tokens: int
+    num_tokens_left: int
+    drafter: Drafter | None = field(default_factory=lambda: Drafter([]))
+
+    def token_ids_between(self, start: int, stop: int) -> list[int]:
+        return [0] * (stop - start)
+
+
+class TimedModel:
+    """A draft model that takes a second to guess a token, and `read_s` to read one."""
+
+    def __init__(self, read_s: float) -> None:
+        self.read_s = read_s
+        self.now = 0.0
+        self.num_read: dict[str, int] = {}
+        self.num_guesses: dict[str, int] = {}
+
+    def keep_only(self, request_ids: Any) -> None:
+        pass
+
+    def num_behind(self, sequence: Answering) -> int:
+        return sequence.num_tokens - self.num_read.get(sequence.request_id, 0)
+
+    def catch_up(self, sequences: Any, num_tokens: int) -> int:
+        num_left = num_tokens
+        for sequence in sequences:
+            count = min(num_left, self.num_behind(sequence) - 1)
+            self.num_read[sequence.request_id] = self.num_read.get(sequence.request_id, 0) + count
+            num_left -= count
+        self.now += (num_tokens - num_left) * self.read_s
+        return num_tokens - num_left
+
+    def propose(self, sequences: Any, limit: int) -> dict[str, list[int]]:
+        for sequence in sequences:
+            assert self.num_behind(sequence) <= MOST_BEHIND
+            self.num_read[sequence.request_id] = sequence.num_tokens
+            self.num_guesses[sequence.request_id] = self.num_guesses.get(sequence.request_id, 0) + limit
+        self.now += 1.0 * limit
+        return {sequence.request_id: [0] * limit for sequence in sequences}
+
+
+def answer(read_s: float, sequences: list[Answering], *, num_steps: int, is_adaptive: bool = True) -> TimedModel:
+    """Let sequences get their tokens, of a model that takes ten seconds a step and with which every guess holds."""
+    model, gain = TimedModel(read_s), DraftGain(is_adaptive=is_adaptive)
+    ahead = RunAhead(cast(DraftModel, model), gain, is_on_cpu=True)
+    ahead._clock = lambda: model.now
+    for _ in range(num_steps):
+        live = [sequence for sequence in sequences if sequence.num_tokens_left > 0]
+        read_before = sum(model.num_read.values())
+        ahead.guess(live, 4, live_ids=[sequence.request_id for sequence in live])
+        assert sum(model.num_read.values()) - read_before <= CATCH_UP_TOKENS + MOST_BEHIND * len(live)
+        gain.begin_step(len(live))
+        num_drafts = 0
+        for sequence in live:
+            assert sequence.drafter is not None
+            drafts = sequence.drafter.propose(None, 4)
+            sequence.drafter.learn(len(drafts), num_verified=len(drafts))
+            num_drafts += len(drafts)
+            sequence.num_tokens += 1 + len(drafts)
+            sequence.num_tokens_left -= 1 + len(drafts)
+        gain.note_step(10.0 + 0.01 * num_drafts, num_drafts=num_drafts)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("prompt_len", "num_left", "read_s", "is_read"),
+    [
+        (20, 30, 5.0, True),
+        (4000, 1000, 0.01, True),
+        (4000, 1000, 5.0, False),
+        (100_000, 1000, 0.1, False),
+        (4000, 3, 0.01, False),
+    ],
+    ids=["short", "pays", "dear", "long", "nearly-over"],
+)
+def test_prompt_is_read_by_the_draft_model_where_its_answer_pays_for_it(
+    prompt_len: int, num_left: int, read_s: float, is_read: bool
+) -> None:
+    """The first prompt of all is how reading is timed; later ones are weighed."""
+    first, later = Answering("first", 100, 10**6), Answering("later", prompt_len, num_left)
+    model = answer(read_s, [first, later], num_steps=120)
+    assert model.num_guesses["first"] > 20
+    assert ("later" in model.num_guesses) == is_read
+    assert is_read or model.num_read.get("later", 0) <= CATCH_UP_TOKENS
+
+
+def test_prompt_is_read_whatever_it_costs_where_nothing_is_weighed() -> None:
+    assert "a" in answer(5.0, [Answering("a", 4000, 1000)], num_steps=40, is_adaptive=False).num_guesses
