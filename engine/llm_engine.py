@@ -21,6 +21,7 @@ from .chat import ChatFormat
 from .commit import commit
 from .config import EngineConfig
 from .errors import EngineClosedError, EngineError, EngineStepError, InvalidRequestError
+from .fast_path.draw import make_draw_kernel
 from .grammar import GrammarManager, GrammarSpec
 from .grammar.backends.registry import load_backend
 from .grammar.bitmask import BitmaskPool
@@ -89,7 +90,7 @@ class LLMEngine:
         self._kv_cache = make_kv_cache(config, self._loaded, prefix_caching=config.prefix_caching)
         with torch_threads(config.num_threads):
             self._runner = ModelRunner(self._loaded, self._kv_cache)
-        make_likeliest_kernel()  # compiled, if ever, before a step waits for it
+        _ = make_likeliest_kernel(), make_draw_kernel()  # compiled, if ever, before a step waits for them
         self._scheduler = Scheduler(
             self._kv_cache,
             self._grammars,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from .fast_path.draw import make_draw_kernel
 from .random_stream import uniform
 from .sampling_params import SamplingParams
 
@@ -38,16 +39,40 @@ def sample(logits: torch.Tensor, draws: SequenceOf[RowDraw]) -> list[int]:
         logits: float32 `(len(draws), vocab_size)`; -inf is never chosen. Every row has a finite entry.
         draws: One per row.
     """
-    # `max` gives the first of equal ones, as `argmax` does, in a third of the time.
-    choices: list[int] = logits.max(dim=-1).indices.tolist()
     drawn = [row for row, draw in enumerate(draws) if draw.params.temperature > 0]
-    filtered = [row for row in drawn if _is_filtered(draws[row].params)]
-    whole = [row for row in drawn if not _is_filtered(draws[row].params)]
-    for rows, choose in ((whole, _sample_whole), (filtered, _sample_filtered)):
-        if rows:
-            chosen = choose(logits[rows], [draws[row] for row in rows])
-            for row, token_id in zip(rows, chosen, strict=True):
-                choices[row] = token_id
+    # `max` gives the first of equal ones, as `argmax` does, in a third of the time.
+    choices: list[int] = logits.max(dim=-1).indices.tolist() if len(drawn) < len(draws) else [0] * len(draws)
+    if drawn:
+        for row, token_id in zip(drawn, _draw_rows(logits, drawn, [draws[row] for row in drawn]), strict=True):
+            choices[row] = token_id
+    return choices
+
+
+def _draw_rows(logits: torch.Tensor, rows: list[int], draws: list[RowDraw]) -> list[int]:
+    """Draw a token for each of `rows`."""
+    kernel = make_draw_kernel()
+    if kernel is None or not kernel.takes(logits):
+        return _draw_by_torch(logits, rows, draws)
+    return kernel(
+        logits,
+        rows,
+        temperatures=[draw.params.temperature for draw in draws],
+        top_k=[min(draw.params.top_k, logits.shape[1]) for draw in draws],
+        top_p=[draw.params.top_p for draw in draws],
+        min_p=[draw.params.min_p for draw in draws],
+        uniforms=[uniform(draw.seed, draw.position) for draw in draws],
+    )
+
+
+def _draw_by_torch(logits: torch.Tensor, rows: list[int], draws: list[RowDraw]) -> list[int]:
+    choices = [0] * len(rows)
+    filtered = [index for index, draw in enumerate(draws) if _is_filtered(draw.params)]
+    whole = [index for index, draw in enumerate(draws) if not _is_filtered(draw.params)]
+    for indices, choose in ((whole, _sample_whole), (filtered, _sample_filtered)):
+        if indices:
+            chosen = choose(logits[[rows[index] for index in indices]], [draws[index] for index in indices])
+            for index, token_id in zip(indices, chosen, strict=True):
+                choices[index] = token_id
     return choices
 
 

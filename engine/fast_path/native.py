@@ -200,7 +200,7 @@ class NativeOps:
             function.restype = None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def load_library(source: Path = SOURCE) -> ctypes.CDLL | None:
     """Compile a source, or take what was compiled before; None, with a line in the log, where that does not work."""
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)

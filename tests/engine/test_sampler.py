@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from engine import InvalidRequestError, SamplingParams
+from engine.fast_path.draw import make_draw_kernel
 from engine.random_stream import uniform
-from engine.sampler import RowDraw, sample
+from engine.sampler import RowDraw, _draw_by_torch, _draw_rows, sample
+from engine.threads import torch_threads
 
 
 @dataclass
@@ -145,6 +147,48 @@ def test_large_vocabulary_gives_the_tokens_of_a_whole_sort(options: dict[str, fl
     monkeypatch.setattr("engine.sampler.NUM_CANDIDATES", 5000)
     rows = [make_row(seed, temperature=1.5, **options) for seed in range(3)]
     assert [draw(logits, rows) for _ in range(20)] == few
+
+
+OPTIONS: list[dict[str, float]] = [
+    {},
+    {"top_p": 0.9},
+    {"top_p": 0.9999},
+    {"top_k": 1},
+    {"top_k": 7},
+    {"top_k": 3000},
+    {"top_k": 20, "top_p": 0.7, "min_p": 0.02},
+    {"min_p": 0.3},
+    {"min_p": 1e-9},
+]
+
+
+@pytest.mark.parametrize("width", [1, 7, 64, 65, 1000, 5003])
+def test_kernel_draws_what_a_whole_sort_draws(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounded logits tie all the time, and rows of a grammar allow little."""
+    if make_draw_kernel() is None:
+        pytest.skip("no C++ compiler here")
+    monkeypatch.setattr("engine.sampler.NUM_CANDIDATES", width)
+    rng = np.random.default_rng(width)
+    for number in range(60):
+        logits = torch.tensor(rng.normal(scale=rng.choice([0.01, 1, 5, 30]), size=(18, width)), dtype=torch.float32)
+        logits = logits.round(decimals=1) if number % 2 else logits
+        denied = torch.from_numpy(rng.random((18, width)) < rng.choice([0.0, 0.5, 0.99]))
+        denied[:, rng.integers(width)] = False
+        table = torch.full((18, width + 2), 50.0)
+        table[:, :width] = logits.masked_fill(denied, -torch.inf)
+        options = [OPTIONS[index % len(OPTIONS)] | {"temperature": rng.choice([0.1, 0.8, 1, 3])} for index in range(18)]
+        draws = [RowDraw(SamplingParams(**option), seed, number) for seed, option in enumerate(options)]
+        rows = rng.permutation(18).tolist()
+        expected = _draw_by_torch(table[:, :width], rows, draws)
+        assert _draw_rows(table[:, :width], rows, draws) == expected
+        with torch_threads(3):
+            assert _draw_rows(table[:, :width], rows, draws) == expected
+
+
+def test_draw_kernel_survives_infinity() -> None:
+    logits = torch.tensor([[1.0, float("inf"), float("inf")], [1.0, float("-inf"), 0.5]])
+    for options in OPTIONS:
+        assert draw(logits, [make_row(1, temperature=1.0, **options), make_row(2, temperature=1e-9, **options)]) == [1, 0]
 
 
 def test_uniform_numbers_are_uniform_and_unrelated() -> None:
