@@ -35,6 +35,18 @@ def token_logprobs(logits: torch.Tensor, token_id: int, num_top: int) -> TokenLo
         num_top: How many of the likeliest to give.
     """
     logprobs = torch.log_softmax(logits.float(), dim=-1)
-    values, ids = torch.sort(logprobs, descending=True, stable=True) if num_top else (logprobs[:0], logprobs[:0])
-    top = tuple(TokenLogprob(int(i), float(v)) for i, v in zip(ids[:num_top].tolist(), values[:num_top].tolist(), strict=True))
+    ids = _likeliest(logprobs, num_top)
+    top = tuple(TokenLogprob(int(i), float(v)) for i, v in zip(ids.tolist(), logprobs[ids].tolist(), strict=True))
     return TokenLogprobs(TokenLogprob(token_id, float(logprobs[token_id])), top)
+
+
+def _likeliest(logprobs: torch.Tensor, count: int) -> torch.Tensor:
+    """Ids int64 `(count,)`, or all there are: the likeliest first, equal ones by id."""
+    count = min(count, len(logprobs))
+    if not count:
+        return torch.empty(0, dtype=torch.long, device=logprobs.device)
+    # Sorting a whole vocabulary costs milliseconds; `topk` finds the least value, but leaves the order of equal ones open.
+    ids = (logprobs >= logprobs.topk(count).values[-1]).nonzero()[:, 0]
+    if len(ids) < count:  # a NaN is no less than itself
+        ids = torch.arange(len(logprobs), device=logprobs.device)
+    return ids[logprobs[ids].sort(descending=True, stable=True).indices[:count]]

@@ -99,6 +99,26 @@ def test_logprobs_are_the_logarithms_of_softmax(num_top: int) -> None:
     assert token_logprobs(logits, 2, 0).chosen.logprob == -math.inf
 
 
+@pytest.mark.parametrize("width", [1, 2, 50, 3000])
+@pytest.mark.parametrize("kind", ["rounded", "masked", "infinite"])
+def test_top_logprobs_are_the_first_of_a_whole_sort(width: int, kind: str) -> None:
+    rng = np.random.default_rng(width)
+    for count in (1, 2, 5, 100):
+        logits = torch.tensor(rng.normal(size=width), dtype=torch.float32)
+        if kind == "infinite":
+            logits[rng.integers(width)] = math.inf
+        elif kind == "masked":
+            logits[rng.random(width) < 0.99] = -math.inf
+            logits[0] = 1.0
+        else:
+            logits = logits.round(decimals=0)
+        logprobs = torch.log_softmax(logits, dim=-1)
+        values, ids = torch.sort(logprobs, descending=True, stable=True)
+        top = token_logprobs(logits, 0, count).top
+        assert [token.token_id for token in top] == ids[:count].tolist()
+        np.testing.assert_array_equal([token.logprob for token in top], values[:count].tolist())
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
