@@ -6,7 +6,7 @@ from collections.abc import Sequence as SequenceOf
 
 from .answer_budget import answer_room
 from .cut import Cut
-from .errors import EngineStepError
+from .errors import EngineError, EngineStepError
 from .sequence import Sequence, StopReason
 
 
@@ -25,16 +25,23 @@ def commit(sequence: Sequence, token_ids: SequenceOf[int], max_model_len: int) -
         How the sequence ended, or None if it goes on.
 
     Raises:
+        GrammarError: The grammar gave up at a token.
         EngineStepError: The grammar refused a token, which its mask should have forbidden.
     """
     for token_id in token_ids:
         kept = _keep_closable(sequence, token_id, max_model_len)
         if not sequence.append([kept]):
-            raise EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
+            raise _why_refused(sequence)
         reason = _stop_reason(sequence, max_model_len)
         if reason is not None or kept != token_id:
             return reason
     return None
+
+
+def _why_refused(sequence: Sequence) -> EngineError:
+    """Give the matcher's own error where it has one: its limits may be met at a token that the mask allowed before."""
+    error = sequence.matcher.error if sequence.matcher is not None else None
+    return error or EngineStepError("the grammar refused a token that its mask allowed", request_id=sequence.request_id)
 
 
 def _keep_closable(sequence: Sequence, token_id: int, max_model_len: int) -> int:

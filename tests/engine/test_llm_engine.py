@@ -20,6 +20,7 @@ from engine import (
     EngineStepError,
     GrammarCompileError,
     GrammarDeadEndError,
+    GrammarLimitError,
     GrammarSpec,
     InvalidRequestError,
     LLMEngine,
@@ -441,6 +442,31 @@ def test_row_without_any_token_fails_its_request_only(tiny_engine: LLMEngine, mo
     assert isinstance(finals["bad"].error, GrammarDeadEndError)
     assert "'bad'" in str(finals["bad"].error)
     jsonschema_rs.validate(SCHEMA, json.loads(finals["good"].content))
+
+
+def test_limit_that_is_met_at_a_token_is_told_as_a_limit(tiny_engine: LLMEngine) -> None:
+    class LimitAtToken:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+            self.backend = self
+            self.error: GrammarLimitError | None = None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def fill_bitmasks(self, matchers: Any, bitmask: torch.Tensor, rows: list[int]) -> None:
+            self.inner.backend.fill_bitmasks([self.inner], bitmask, rows)
+
+        def accept_tokens(self, token_ids: list[int]) -> bool:
+            self.error = GrammarLimitError("too many states")
+            return False
+
+    tiny_engine._grammars.request(SPEC).result()
+    tiny_engine.add_request("bad", prompt(tiny_engine, "x", thinking=False), grammar=SPEC)
+    tiny_engine.step()
+    bad = tiny_engine._sequences["bad"]
+    bad.matcher = LimitAtToken(bad.matcher)  # type: ignore[assignment]
+    assert isinstance(run_to_end(tiny_engine)["bad"].error, GrammarLimitError)
 
 
 def test_logits_that_are_no_numbers_fail_their_request_only(tiny_engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
