@@ -27,6 +27,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from engine import EngineConfig, GrammarSpec, LLMEngine, SamplingParams
 from engine.grammar.backends.llguidance_matcher import LLGuidanceMatcher
 from engine.grammar.backends.xgrammar_backend import _XGrammarMatcher
+from engine.grammar.memo.memo_matcher import MemoMatcher
 from engine.metrics import RequestStats, StepStats
 from engine.sequence import Sequence as EngineSequence
 from reasoning_parsers import ReasoningGate
@@ -34,6 +35,7 @@ from reasoning_parsers import ReasoningGate
 WATCHED: tuple[tuple[str, type, str], ...] = (
     ("gate", ReasoningGate, "commit"),
     ("gate", ReasoningGate, "leftover_in"),
+    ("accept", MemoMatcher, "accept_tokens"),
     ("accept", LLGuidanceMatcher, "accept_tokens"),
     ("accept", _XGrammarMatcher, "accept_tokens"),
     ("guard", LLMEngine, "_keep_closable"),

@@ -14,19 +14,17 @@ from .shapes import OPAQUE, ArrayShape, ObjectShape, Shapes, StringShape
 
 MAX_TEXT = 200
 """Longest text in a key, in bytes."""
-MAX_OTHERS = 16
-"""Most names that the schema does not list in a key."""
 _SPACE = b" \t\n\r"
 _ENDS_SCALAR = b",]}" + _SPACE
 _PLAIN_RUN = re.compile(rb"[\x20\x21\x23-\x5b\x5d-\x7f]+")
 
 
 class ObjectFrame(NamedTuple):
-    """An object that is not closed: the position of its last name of the schema, and names that the schema does not list."""
+    """An object that is not closed: the position of its last name of the schema, and whether others came; None if unknown."""
 
     shape: ObjectShape
     last: int
-    others: tuple[str, ...] | None
+    has_others: bool | None
 
 
 class ArrayFrame(NamedTuple):
@@ -57,7 +55,9 @@ class AnswerState(NamedTuple):
     @property
     def is_shared(self) -> bool:
         """Whether the state says all that matters."""
-        return self.text is not None and all(isinstance(frame, ArrayFrame) or frame.others is not None for frame in self.frames)
+        return self.text is not None and all(
+            isinstance(frame, ArrayFrame) or frame.has_others is not None for frame in self.frames
+        )
 
 
 class Strings(NamedTuple):
@@ -129,7 +129,7 @@ def _value(state: AnswerState, byte: int) -> AnswerState | None:
             return AnswerState(frames, STRING, Strings(shape.need, shape.room), b"")
         return AnswerState(frames, LITERAL, (place, False), b'"')
     if isinstance(shape, ObjectShape):
-        return AnswerState((*frames, ObjectFrame(shape, -1, ())), NAMES, True, b"")
+        return AnswerState((*frames, ObjectFrame(shape, -1, False)), NAMES, True, b"")
     if isinstance(shape, ArrayShape):
         return AnswerState((*frames, ArrayFrame(shape, 0)), VALUE, _Place(shape.child(0)), b"")
     mode: tuple[str, object] = (REGION, (place, Region(1, False, False))) if byte in b"{[" else (SCALAR, place)
@@ -222,7 +222,7 @@ def _name(state: AnswerState, byte: int) -> AnswerState | None:
         return AnswerState(frames, NAME, byte == 0x5C and not is_escaped, _longer(text, byte))
     frame = frames[-1]
     assert isinstance(frame, ObjectFrame)
-    shape, last, others = frame
+    shape, last, has_others = frame
     name = None
     if text is not None:
         try:
@@ -232,10 +232,11 @@ def _name(state: AnswerState, byte: int) -> AnswerState | None:
     index = None if name is None else shape.names.get(name)
     if index is not None:
         last = index
-    elif others is not None:
-        others = (*others, name) if name is not None and len(others) < MAX_OTHERS else None
+    else:
+        # Which ones does not matter: no grammar remembers them. A name that was left out may be one of the schema's.
+        has_others = True if name is not None and has_others is not None else None
     child = OPAQUE if name is None else shape.child(name)
-    return AnswerState((*frames[:-1], ObjectFrame(shape, last, others)), COLON, _Place(child), b"")
+    return AnswerState((*frames[:-1], ObjectFrame(shape, last, has_others)), COLON, _Place(child), b"")
 
 
 def _colon(state: AnswerState, byte: int) -> AnswerState | None:

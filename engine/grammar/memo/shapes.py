@@ -55,7 +55,7 @@ class ObjectShape:
     """An object of which only names matter, and of the schema's names only the last one.
 
     Attributes:
-        names: Position of each property of the schema.
+        names: Position of each property that the schema names.
     """
 
     names: Mapping[str, int]
@@ -138,7 +138,8 @@ class ShapeReader:
             found[0x22] = StringShape(int(schema.get("minLength", 0)), _whole(schema.get("maxLength")))
         if "object" in types and not keys & _OTHER_OBJECT and keys & (_OBJECT | {"type"}):
             children = schema.get("properties", {})
-            names = {name: index for index, name in enumerate(children)}
+            # Required ones have a place in the order of a grammar too.
+            names = {name: index for index, name in enumerate(dict.fromkeys((*children, *schema.get("required", ()))))}
             found[0x7B] = ObjectShape(names, children, schema.get("additionalProperties", True), self)
         if "array" in types and not keys & _OTHER_ARRAY and isinstance(schema.get("items", True), (dict, bool)):
             prefix = tuple(schema.get("prefixItems", ())) if self._has_prefixes else ()
