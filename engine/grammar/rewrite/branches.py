@@ -33,6 +33,8 @@ def links(expander: Expander, conjunction: Conjunction) -> Alternatives | None:
     if len(conjunction) != 1:
         return None
     node = conjunction[0]
+    if "anyOf" not in node.keywords and "oneOf" not in node.keywords:
+        return None
     words = asserted_words(node)
     if words not in (["anyOf"], ["oneOf"]):
         return None

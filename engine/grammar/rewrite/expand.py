@@ -174,9 +174,9 @@ class Expander:
 
 def flatten(conjunction: Conjunction) -> Conjunction:
     """Drop what says nothing, follow what is only a reference, unpack what is only `allOf`, and each of them once."""
-    if len(conjunction) == 1 and conjunction[0].always is None:  # nearly all of them are flat already
-        words = asserted_words(conjunction[0])
-        if words and words not in _WRAPPING:
+    if len(conjunction) == 1:  # nearly all of them are flat already
+        keywords = conjunction[0].keywords
+        if "$ref" not in keywords and "allOf" not in keywords and not ASSERTING.isdisjoint(keywords):
             return conjunction
     flat: dict[Node, None] = {}
     stack = [(node, False) for node in reversed(conjunction)]

@@ -37,8 +37,12 @@ def share(root: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema
         definitions: By name, referred to as `reference` does.
     """
     parts = _Parts()
+    numbers: dict[int, int] = {}  # many names may have one body
     for name in _inner_first(root, definitions):
-        parts.named[name] = parts.intern(definitions[name])
+        body = definitions[name]
+        if id(body) not in numbers:
+            numbers[id(body)] = parts.intern(body)
+        parts.named[name] = numbers[id(body)]
     return parts.write(parts.intern(root))
 
 
@@ -81,10 +85,10 @@ class _Parts:
         key: list[Hashable] = []
         length = 2
         for word, value in schema.items():
-            children = list(_children(word, value))
-            if children or word in _MAPS or word in _LISTS:
-                numbers = [self.intern(child) for _, child in children]
-                names = tuple(name for name, _ in children)
+            children = _children(word, value)
+            if children is not None:
+                numbers = [self.intern(child) for child in children]
+                names = tuple(value) if word in _MAPS else ("",) * len(numbers)
                 key += (word, names, tuple(numbers))
                 inside += numbers
                 length += len(word) + sum(map(len, names)) + 8 * len(names)
@@ -152,17 +156,17 @@ def _replaced(schema: JsonSchema, inside: Iterator[int], written: list[JsonSchem
     return found
 
 
-def _children(word: str, value: Any) -> Iterator[tuple[str, JsonSchema]]:
+def _children(word: str, value: Any) -> list[JsonSchema] | None:
+    """Give the subschemas below a word; None where it holds none."""
     if word in _MAPS:
-        yield from value.items()
-    elif word in _LISTS:
-        yield from (("", child) for child in value)
-    elif word in _SINGLES:
-        yield "", value
+        return list(value.values())
+    if word in _LISTS:
+        return list(value)
+    return [value] if word in _SINGLES else None
 
 
 def _target(schema: JsonSchema) -> str | None:
-    found = schema.get("$ref") if isinstance(schema, dict) and len(schema) == 1 else None
+    found = schema.get("$ref") if isinstance(schema, dict) else None
     return found.removeprefix(_PREFIX) if isinstance(found, str) else None
 
 
@@ -189,4 +193,5 @@ def _targets(schema: JsonSchema) -> Iterator[str]:
         if target is not None:
             yield target
         elif isinstance(current, dict):
-            stack.extend(child for word, value in current.items() for _, child in _children(word, value))
+            for word, value in current.items():
+                stack += _children(word, value) or ()
