@@ -88,11 +88,10 @@ def _sample_whole(logits: torch.Tensor, draws: list[RowDraw]) -> list[int]:
 
 
 def _sample_filtered(logits: torch.Tensor, draws: list[RowDraw]) -> list[int]:
-    token_ids, weights = _filter(logits, draws, min(NUM_CANDIDATES, logits.shape[1]))
-    # Where even the last candidate stays, more of them might: those rows are looked at whole.
-    is_open = weights[:, -1] > 0
+    token_ids, weights, is_open = _filter(logits, draws, min(NUM_CANDIDATES, logits.shape[1]))
+    # Where what stays may go on behind the candidates, rows are looked at whole.
     if weights.shape[1] < logits.shape[1] and is_open.any():
-        all_ids, all_weights = _filter(logits, draws, logits.shape[1])
+        all_ids, all_weights, _ = _filter(logits, draws, logits.shape[1])
         padding = (0, logits.shape[1] - weights.shape[1])
         token_ids = torch.where(is_open[:, None], all_ids, torch.nn.functional.pad(token_ids, padding))
         weights = torch.where(is_open[:, None], all_weights, torch.nn.functional.pad(weights, padding))
@@ -100,12 +99,18 @@ def _sample_filtered(logits: torch.Tensor, draws: list[RowDraw]) -> list[int]:
     return token_ids.gather(-1, indices[:, None])[:, 0].tolist()
 
 
-def _filter(logits: torch.Tensor, draws: list[RowDraw], num_candidates: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The likeliest tokens, likeliest first, and their weights, 0 where filtered out; both `(rows, num_candidates)`."""
+def _filter(logits: torch.Tensor, draws: list[RowDraw], num_candidates: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The likeliest tokens, likeliest first, equal ones by id, and their weights, 0 where filtered out.
+
+    Both `(rows, num_candidates)`; and for each row whether more tokens might stay, or a lower id instead of an equal one.
+    """
     if num_candidates == logits.shape[1]:
         values, token_ids = torch.sort(logits, dim=-1, descending=True, stable=True)
     else:
-        values, token_ids = torch.topk(logits, num_candidates, dim=-1)
+        # `topk` leaves the order of equal ones open.
+        token_ids = torch.topk(logits, num_candidates, dim=-1).indices.sort(dim=-1).values
+        values, order = logits.gather(-1, token_ids).sort(dim=-1, descending=True, stable=True)
+        token_ids = token_ids.gather(-1, order)
     rank = torch.arange(num_candidates, device=logits.device)
     is_dropped = rank >= _column(logits, [draw.params.top_k or logits.shape[1] for draw in draws])
     scale = _column(logits, [draw.params.temperature for draw in draws])
@@ -120,7 +125,8 @@ def _filter(logits: torch.Tensor, draws: list[RowDraw], num_candidates: int) -> 
     is_dropped |= probabilities.cumsum(dim=-1) - probabilities >= top_p
     is_dropped |= probabilities < _column(logits, [draw.params.min_p for draw in draws]) * probabilities[:, :1]
     is_dropped[:, 0] = False
-    return token_ids, probabilities.masked_fill(is_dropped, 0.0)
+    probabilities = probabilities.masked_fill(is_dropped, 0.0)
+    return token_ids, probabilities, ((probabilities > 0) & (values == values[:, -1:])).any(dim=-1)
 
 
 def _draw(weights: torch.Tensor, draws: list[RowDraw]) -> torch.Tensor:
