@@ -160,6 +160,7 @@ class Parity:
             kv_block_size=BLOCK_SIZE,
             adapt_drafts=False,
             kv_cache_bytes=num_tokens * token_bytes,
+            grammar_upgrade_after=None,  # backends differ in small things
         )
         engine = LLMEngine(config)
         try:

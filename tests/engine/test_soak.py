@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import threading
@@ -12,7 +13,18 @@ import jsonschema_rs
 import pytest
 import torch
 
-from engine import EngineBusyError, EngineConfig, EngineError, GrammarError, GrammarSpec, LLMEngine, RequestOutput, SamplingParams
+from engine import (
+    EngineBusyError,
+    EngineConfig,
+    EngineError,
+    GrammarError,
+    GrammarSpec,
+    LLMEngine,
+    RequestOutput,
+    SamplingParams,
+    llm_engine,
+)
+from engine.sequence import Sequence
 
 SCHEMAS: list[dict[str, Any]] = [
     {
@@ -119,9 +131,14 @@ def test_soak_leaks_nothing(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
     num_threads = threading.active_count()
+    # Records with tracebacks hold the frames of steps that failed, and their sequences.
+    monkeypatch.setattr(llm_engine.logger, "exception", llm_engine.logger.error)
     soak = Soak(tiny_model, count, monkeypatch)
     run_soak(soak, count)
     assert soak.engine._scheduler.num_preemptions > 0
     assert "please report" not in caplog.text
+    gc.collect()
+    # Matchers belong to them.
+    assert not [thing for thing in gc.get_objects() if type(thing) is Sequence]
     soak.engine.close()
     assert threading.active_count() <= num_threads + 1
