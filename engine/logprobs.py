@@ -45,8 +45,9 @@ def _likeliest(logprobs: torch.Tensor, count: int) -> torch.Tensor:
     count = min(count, len(logprobs))
     if not count:
         return torch.empty(0, dtype=torch.long, device=logprobs.device)
-    # Sorting a whole vocabulary costs milliseconds; `topk` finds the least value, but leaves the order of equal ones open.
-    ids = (logprobs >= logprobs.topk(count).values[-1]).nonzero()[:, 0]
-    if len(ids) < count:  # a NaN is no less than itself
-        ids = torch.arange(len(logprobs), device=logprobs.device)
+    ids = torch.arange(len(logprobs), device=logprobs.device)
+    if logprobs.device.type == "cpu":
+        # Sorting a whole vocabulary costs milliseconds here; `topk` finds the least value, equal ones in no order.
+        likely = (logprobs >= logprobs.topk(count).values[-1]).nonzero()[:, 0]
+        ids = likely if len(likely) >= count else ids  # a NaN is no less than itself
     return ids[logprobs[ids].sort(descending=True, stable=True).indices[:count]]
