@@ -156,16 +156,18 @@ class ClosingGuard:
         self._ending: list[int] | None = None
         self._look_at = -1
 
-    def choose(self, matcher: Matcher, token_id: int, num_left: int) -> int:
+    def choose(self, matcher: Matcher, token_id: int, num_left: int, *, is_first: bool = False) -> int:
         """Give the token to commit: `token_id`, or the one that leads to the end.
 
         Args:
             matcher: The grammar's state before the token; does not change.
             token_id: What the model would write; the grammar takes it.
             num_left: Tokens that may still be written, this one among them. A value that takes all of them has no stop id.
+            is_first: Whether the matcher stands at the start of its grammar.
         """
         if self._look_at < 0:
-            self._look(self._find_first, matcher, num_left)
+            # What is kept for all requests is an ending from the start; the first id may have been taken before the gate decided.
+            self._look(self._find_first if is_first else self._find_closing, matcher, num_left)
         if token_id == self._stop_token_id or not self._must_look(num_left):
             self._ending = None
             return token_id

@@ -177,8 +177,9 @@ def _logprobs(
     params = window.sequence.params
     if params.logprobs is None:
         return []
+    # The largest is taken off first: divided by a tiny temperature it would be infinite.
     rows = [
-        raw[row] if row in raw else logits[row] / (params.temperature or 1.0)
+        raw[row] if row in raw else (logits[row] - logits[row].max()).double() / (params.temperature or 1.0)
         for row in range(first_row, first_row + len(token_ids))
     ]
     return [token_logprobs(row, token_id, params.logprobs) for row, token_id in zip(rows, token_ids, strict=True)]

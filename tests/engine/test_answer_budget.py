@@ -167,6 +167,20 @@ def test_value_without_room_for_its_stop_id_is_whole(tiny_engine: LLMEngine, spe
     assert (output.limits_hit, output.cut) == (limits, None)
 
 
+def test_ending_from_within_an_answer_is_not_kept_as_one_from_its_start(tiny_engine: LLMEngine) -> None:
+    """The gate decides by the first id, so the guard first sees the grammar behind it: a minus sign here, which `0` ends."""
+    spec = GrammarSpec.from_json_schema({})
+    minus = tiny_engine.tokenizer.convert_tokens_to_ids("-")
+    prompt = tiny_engine.tokenizer.encode("3 lamps", add_special_tokens=False)
+    params = SamplingParams(max_tokens=2, logit_bias={minus: 100.0})
+    [output] = tiny_engine.generate([prompt], params, grammars=spec)
+    assert output.token_ids[0] == minus
+    matcher = tiny_engine._grammars.request(spec).result().new_matcher(sorted(tiny_engine._loaded.stop_token_ids))
+    admission = tiny_engine._admission
+    found = admission._first_endings.find(hash(spec), matcher, 4096)
+    assert found == admission._find_closing(matcher, 4096)
+
+
 def test_free_text_says_where_it_was_cut(tiny_engine: LLMEngine) -> None:
     for thinking, phase, message in ((True, "thinking", "inside the thinking"), (False, "answer", "inside the answer")):
         ids = tiny_engine.render([{"role": "user", "content": "x"}], thinking=thinking)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,17 @@ def test_bias_moves_a_free_answer(free_engine: LLMEngine) -> None:
     assert output.token_ids == [77] * 5
     with pytest.raises(InvalidRequestError, match="9999"):
         free_engine.add_request("a", ids, SamplingParams(logit_bias={9999: 1.0}))
+
+
+@pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e300])
+def test_log_probabilities_of_extreme_temperatures_are_numbers(tiny_engine: LLMEngine, temperature: float) -> None:
+    params = SamplingParams(max_tokens=3, temperature=temperature, seed=1, logprobs=2, logprobs_mode="processed")
+    [output] = tiny_engine.generate([[5, 6, 7]], params)
+    assert [math.isnan(own.chosen.logprob) for own in output.new_logprobs] == [False]
+    if temperature < 1:
+        [[chosen, (likeliest, other)]] = output.new_logprobs
+        assert (chosen, chosen.logprob) == (likeliest, 0.0)
+        assert other.logprob < -1e30
 
 
 def test_several_answers_are_those_of_their_own_seeds(tiny_engine: LLMEngine) -> None:
