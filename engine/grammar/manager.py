@@ -28,6 +28,8 @@ from .spec import GrammarSpec
 from .upgrades import MaskUpgrades
 
 MAX_CHECKED_BYTES = 32 * 2**20
+_PLAN_BYTES = 1500
+"""What a spec and its plan take besides the text."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +66,7 @@ class GrammarManager:
         self._lock = Lock()
         self._in_flight: dict[GrammarSpec, _InFlight] = {}
         self._ready: ByteLRU[GrammarSpec, _Ready] = ByteLRU(settings.cache_bytes)
-        # Specs that passed the check lately: a caller's thread checks, and the engine's then finds it done.
+        # Specs that passed the check and are not ready yet: a caller's thread checks, and the engine's then finds it done.
         self._checked: ByteLRU[GrammarSpec, BackendChoice] = ByteLRU(MAX_CHECKED_BYTES)
         self._memo = MaskMemo(settings.memo_bytes) if settings.memo_bytes else None
         self._is_closed = False
@@ -169,7 +171,7 @@ class GrammarManager:
         if plan is None:
             plan = self._selector.choose(spec)
             with self._lock:
-                self._checked.put(spec, plan, _text_bytes(spec))
+                self._checked.put(spec, plan, _text_bytes(spec) + _PLAN_BYTES)
         return plan
 
     def _begin(self, spec: GrammarSpec, waiting: _InFlight) -> RunningCompile:
@@ -192,6 +194,8 @@ class GrammarManager:
                 self._costs.learn(prepared.backend, spec, prepared.compile_s)
                 ready = _Ready(prepared, waiting.plan, max(1, waiting.num_waiting))
                 self._remember(spec, ready)
+                if spec in self._ready:
+                    self._checked.discard(spec)
                 self._upgrade_if_worth(spec, ready)
             elif not waiting.future.cancelled():
                 self.counts.failed += 1

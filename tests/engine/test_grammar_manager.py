@@ -115,11 +115,18 @@ def test_known_spec_is_not_checked_again(backend: FakeBackend, manager: GrammarM
 def test_passed_checks_are_remembered_up_to_a_cap(
     backend: FakeBackend, manager: GrammarManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager._checked.max_bytes = 1000
+    manager._checked.max_bytes = 16_000
     for number in (1, 1, *range(2, 200), 199, 1):
         manager.check(spec(number))
     assert backend.checked == 200
-    assert manager._checked.num_bytes <= 1000
+    assert manager._checked.num_bytes <= 16_000
+
+
+def test_check_of_what_is_ready_is_not_remembered_twice(manager: GrammarManager) -> None:
+    for number in range(50):
+        manager.check(spec(number))
+        manager.request(spec(number)).result(30)
+    assert len(manager._checked) == 0
 
 
 def test_spelling_of_the_schema_text_does_not_matter() -> None:
