@@ -68,7 +68,7 @@ class GrammarManager:
         self._ready: ByteLRU[GrammarSpec, _Ready] = ByteLRU(settings.cache_bytes)
         # Specs that passed the check and are not ready yet: a caller's thread checks, and the engine's then finds it done.
         self._checked: ByteLRU[GrammarSpec, BackendChoice] = ByteLRU(MAX_CHECKED_BYTES)
-        self._memo = MaskMemo(settings.memo_bytes) if settings.memo_bytes else None
+        self._memo = _make_memo(backends, settings.memo_bytes)
         self._is_closed = False
         self.counts = GrammarCounts()
 
@@ -250,3 +250,8 @@ def _text_bytes(spec: GrammarSpec) -> int:
 
 def _vocab_size(backends: list[GrammarBackend]) -> int:
     return max((backend.vocabulary.vocab_size for backend in backends if isinstance(backend, PortableBackend)), default=1)
+
+
+def _make_memo(backends: list[GrammarBackend], max_bytes: int | None) -> MaskMemo | None:
+    vocabulary = next((backend.vocabulary for backend in backends if isinstance(backend, PortableBackend)), None)
+    return MaskMemo(max_bytes, vocabulary.token_bytes) if vocabulary is not None and max_bytes else None

@@ -51,7 +51,7 @@ class Seen:
     def __init__(self, backend: GrammarBackend, spec: GrammarSpec, vocabulary: Vocabulary = SMALL) -> None:
         shapes = ShapeReader(json.loads(spec.source)).root
         self.vocabulary = vocabulary
-        self.table = StateTable(MaskMemo(2**30), shapes, vocabulary.token_bytes, 0)
+        self.table = StateTable(MaskMemo(2**30, vocabulary.token_bytes), shapes, 0)
         self.compiled = backend.compile(spec)
         self.rows: dict[Known, tuple[Row, bytes]] = {}
         self.facts: dict[int, tuple[Any, bytes]] = {}
@@ -145,7 +145,7 @@ def test_a_matcher_with_a_memo_does_what_one_without_does(name: str) -> None:
             compiled = backend.compile(spec)
         except EngineError:
             continue
-        shared = share_masks(compiled, backend, spec, MaskMemo(40_000))
+        shared = share_masks(compiled, backend, spec, MaskMemo(40_000, SMALL.token_bytes))
         for _ in range(4):
             if shared is not None:
                 num_rows += both_ways(compiled.new_matcher((STOP,)), shared.new_matcher((STOP,)), rng)
@@ -202,7 +202,7 @@ NOTE = {"type": "object", "properties": {"note": {"type": "string", "maxLength":
 
 def test_the_memory_has_a_cap_and_forgets_whole_grammars() -> None:
     backend = make_backend("llguidance")
-    memo = MaskMemo(60_000)
+    memo = MaskMemo(60_000, SMALL.token_bytes)
     specs = [GrammarSpec.from_json_schema({**NOTE, "required": ["note"][:i]}) for i in range(2)]
     for spec in specs * 2:
         shared = share_masks(backend.compile(spec), backend, spec, memo)
@@ -238,7 +238,7 @@ def test_rows_of_a_bounded_string_follow_from_its_first_ones(name: str, monkeypa
     backend = make_backend(name)
     spec = GrammarSpec.from_json_schema({"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 30}})
     compiled = backend.compile(spec)
-    shared = share_masks(compiled, backend, spec, MaskMemo(2**20))
+    shared = share_masks(compiled, backend, spec, MaskMemo(2**20, SMALL.token_bytes))
     assert shared is not None
     matcher, plain = shared.new_matcher((STOP,)), compiled.new_matcher((STOP,))
     asked = rows_asked_for(monkeypatch)
@@ -254,7 +254,7 @@ def test_sequences_of_a_batch_in_one_state_are_filled_once(monkeypatch: pytest.M
     backend = make_backend("llguidance")
     spec = GrammarSpec.from_json_schema(NOTE)
     compiled = backend.compile(spec)
-    shared = share_masks(compiled, backend, spec, MaskMemo(2**20))
+    shared = share_masks(compiled, backend, spec, MaskMemo(2**20, SMALL.token_bytes))
     assert shared is not None
     crowd, plain = ([each.new_matcher((STOP,)) for _ in range(9)] for each in (shared, compiled))
     for number, pair in enumerate(zip(crowd, plain, strict=True)):
@@ -280,7 +280,7 @@ def test_long_texts_without_a_shape_are_followed_and_not_kept() -> None:
             "additionalProperties": False,
         }
     )
-    memo = MaskMemo(2**20)
+    memo = MaskMemo(2**20, SMALL.token_bytes)
     shared = share_masks(backend.compile(spec), backend, spec, memo)
     assert shared is not None
     matcher = shared.new_matcher((STOP,))
@@ -311,7 +311,7 @@ def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_bac
 
     backend = make_backend("llguidance")
     spec = GrammarSpec.from_json_schema(NOTE)
-    shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20))
+    shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20, SMALL.token_bytes))
     assert shared is not None
     guide = shared.new_matcher((STOP,))
     text = [*b'{"note":"']

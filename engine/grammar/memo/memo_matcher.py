@@ -35,29 +35,27 @@ def share_masks(compiled: CompiledGrammar, backend: GrammarBackend, spec: Gramma
         compiled: The grammar.
         backend: What compiled it.
         spec: Of what; only states of JSON schemas are followed.
-        memo: Where it is kept.
+        memo: Where it is kept, of the backend's vocabulary.
     """
     if spec.kind != "json_schema" or not isinstance(backend, PortableBackend):
+        return None
+    if backend.vocabulary.token_bytes is not memo.token_bytes:
         return None
     shapes = ShapeReader(json.loads(spec.source)).root
     if not shapes:
         return None
-    return _MemoCompiled(compiled, backend, shapes, _SHAPE_BYTES * len(spec.source), memo)
+    return _MemoCompiled(compiled, MemoFiller(backend, memo), shapes, _SHAPE_BYTES * len(spec.source), memo)
 
 
 class _MemoCompiled:
     """A compiled grammar whose sequences share what they find out; see the protocol `CompiledGrammar`."""
 
-    def __init__(
-        self, compiled: CompiledGrammar, backend: PortableBackend, shapes: Shapes, base_bytes: int, memo: MaskMemo
-    ) -> None:
+    def __init__(self, compiled: CompiledGrammar, filler: MemoFiller, shapes: Shapes, base_bytes: int, memo: MaskMemo) -> None:
         self._compiled = compiled
-        self._token_bytes = backend.vocabulary.token_bytes
-        self._filler = MemoFiller(backend, memo)
+        self._filler = filler
         self._shapes = shapes
         self._base_bytes = base_bytes
         self._memo = memo
-        memo.fit_of(self._token_bytes)  # here, and not when the first sequence begins
         # By stop ids, which are in the masks.
         self._tables: dict[tuple[int, ...], StateTable] = {}
 
@@ -71,7 +69,7 @@ class _MemoCompiled:
         if table is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
-            table = self._tables[key] = StateTable(self._memo, self._shapes, self._token_bytes, self._base_bytes)
+            table = self._tables[key] = StateTable(self._memo, self._shapes, self._base_bytes)
         self._memo.use(table)
         return MemoMatcher(self._filler, self._compiled.new_matcher(stop_token_ids), table, frozenset(key))
 

@@ -13,6 +13,7 @@ from ..string_fit import StringFit
 from .answer_states import STRING, AnswerState, Frames, Strings, advance, start_state
 from .shapes import Shapes
 
+_TABLE_BYTES = 4000
 _STATE_BYTES = 1000
 _STEP_BYTES = 100
 MOST_STEPS = 2048
@@ -55,21 +56,20 @@ class StateTable:
     Args:
         memo: The memory.
         shapes: What an answer may be.
-        token_bytes: Bytes of every id.
         base_bytes: What the shapes take.
     """
 
-    def __init__(self, memo: MaskMemo, shapes: Shapes, token_bytes: Sequence[bytes], base_bytes: int) -> None:
+    def __init__(self, memo: MaskMemo, shapes: Shapes, base_bytes: int) -> None:
         self._memo = memo
-        self._token_bytes = token_bytes
-        self._fit = memo.fit_of(token_bytes)
+        self._token_bytes = memo.token_bytes
+        self._fit = memo.fit
         # By the place of a bounded string how much room there is, and the mask there, behind its least length.
         self._free: dict[Frames, tuple[int, Row]] = {}
         self._states: dict[AnswerState, Known] = {}
         self._with_row: list[Known] = []
         self._start = start_state(shapes)
         self.num_bytes = 0
-        self._charge(base_bytes)
+        self._charge(_TABLE_BYTES + base_bytes)
 
     @property
     def start(self) -> Known:
@@ -172,20 +172,23 @@ class MaskMemo:
 
     Args:
         max_bytes: Cap of all tables together.
+        token_bytes: Bytes of every id of the engine's vocabulary; reading them takes some hundred milliseconds, once.
 
     Attributes:
+        fit: Which tokens fit into bounded strings.
         num_bytes: What they take, by estimate.
         num_hits: Rows that were known.
         num_misses: Rows that a backend was asked for.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, token_bytes: Sequence[bytes]) -> None:
         self.max_bytes = max_bytes
+        self.token_bytes = token_bytes
+        self.fit = StringFit(token_bytes)
         self.num_bytes = 0
         self.num_hits = 0
         self.num_misses = 0
         self._tables: OrderedDict[StateTable, None] = OrderedDict()
-        self._fit: tuple[Sequence[bytes], StringFit] | None = None
         self._lock = Lock()
 
     def use(self, table: StateTable) -> None:
@@ -203,10 +206,3 @@ class MaskMemo:
                 oldest, _ = self._tables.popitem(last=False)
                 self.num_bytes -= oldest.num_bytes
                 oldest.forget()
-
-    def fit_of(self, token_bytes: Sequence[bytes]) -> StringFit:
-        """Give what fits into strings; an engine has one vocabulary."""
-        with self._lock:
-            if self._fit is None or self._fit[0] is not token_bytes:
-                self._fit = (token_bytes, StringFit(token_bytes))
-            return self._fit[1]
