@@ -7,6 +7,7 @@ that do not fit, and which ones those are depends on the vocabulary only. Librar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from .bitmask import BITS_PER_WORD, bitmask_width
 _MOST_ROWS = 256
 _MOST_CHARS = 2**16 - 1
 _QUOTE, _BACKSLASH = 0x22, 0x5C
+# Of a character that takes two escapes.
+_FIRST_HALF = re.compile(rb"\\u[dD][89abAB]")
 _ESCAPE_LENGTH, _UNICODE_ESCAPE_LENGTH = 2, 6
 
 Row = npt.NDArray[np.int32]
@@ -78,13 +81,15 @@ def _read(token_bytes: Sequence[bytes]) -> tuple[npt.NDArray[np.uint16], npt.NDA
 
 def _read_escaped(data: bytes) -> tuple[int, bool]:
     num_chars = index = 0
+    is_half = False
     while index < len(data):
         byte = data[index]
         if byte == _QUOTE:
             return num_chars, True
         if byte == _BACKSLASH:
+            num_chars += not is_half
+            is_half = not is_half and _FIRST_HALF.match(data, index) is not None
             index += _UNICODE_ESCAPE_LENGTH if data[index + 1 : index + 2] == b"u" else _ESCAPE_LENGTH
-            num_chars += 1
         else:
             index += 1
             num_chars += byte & 0xC0 != 0x80

@@ -13,6 +13,7 @@ from tests.engine.grammar_backends import BACKENDS, SECOND_STOP, SMALL, STOP, ma
 PIECES = (
     b"ab", b"abc", b"abcd" * 4, b'ab"', b'"ab', b'abc"}', b'abc\\"', b'abc\\"def"', b"\\\\", b'\\\\"', b"\\\\\\",
     b"\\u00e9", b"a\\u00", b'\\u00e9b"', b"\\t\\t\\t", "éé".encode(), 'é"'.encode(), "東京東".encode(), "東京".encode()[:5],
+    b"\\ud83d\\ude42", b'\\uD83D\\uDE42"', b"\\ud83d\\ude42\\ud83d\\u",
     '🙂🙂"'.encode(), "a🙂".encode()[:3], "é".encode()[1:], b"a, b", b'", "', b"   ",
 )  # fmt: skip
 VOCABULARY = Vocabulary((*SMALL.token_bytes, *PIECES), SMALL.vocab_size + len(PIECES), (STOP, SECOND_STOP))
