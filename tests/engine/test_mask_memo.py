@@ -15,7 +15,7 @@ import pytest
 
 from engine import EngineConfig, EngineError, GrammarError, GrammarSpec, LLMEngine, SamplingParams
 from engine.grammar import GrammarBackend, Matcher, fill_bitmasks, new_bitmask
-from engine.grammar.memo.memo_matcher import MemoMatcher, share_masks
+from engine.grammar.memo.memo_matcher import MOST_UNTOLD, MemoMatcher, share_masks
 from engine.grammar.memo.shapes import ShapeReader
 from engine.grammar.memo.table import Known, MaskMemo, Row, StateTable
 from engine.grammar.vocabulary import Vocabulary
@@ -197,6 +197,65 @@ def both_ways(plain: Matcher, own: Matcher, rng: random.Random) -> int:
     return num_rows
 
 
+OLD_PLACE = {
+    "type": "object",
+    "properties": {
+        "a": {
+            "$schema": "https://json-schema.org/draft/2019-09/schema",
+            "type": "array",
+            "prefixItems": [{"type": "integer"}, {"type": "string", "maxLength": 3}],
+            "items": {"type": "string", "maxLength": 9},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "texts"),
+    [
+        pytest.param(OLD_PLACE, ['{"a":["abcdef","abcdef"]}'], id="an older draft in one place"),
+        pytest.param(
+            {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}},
+            ['{"a":"abc","b":""}', r'{"\u0061":1}', r'{"\u0061":"abcdef"}', '{"a":"abc","b":""}'],
+            id="another spelling of a name",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_texts_that_go_on_differently_are_kept_apart(name: str, schema: Any, texts: list[str]) -> None:
+    backend = make_backend(name)
+    spec = GrammarSpec.from_json_schema(schema)
+    compiled = backend.compile(spec)
+    shared = share_masks(compiled, backend, spec, MaskMemo(2**20, SMALL.token_bytes))
+    assert shared is not None
+    for text in texts:
+        matcher, plain = shared.new_matcher((STOP,)), compiled.new_matcher((STOP,))
+        for byte in text.encode():
+            assert (row_of(matcher, SMALL) == row_of(plain, SMALL)).all(), text
+            is_taken = plain.accept_tokens([byte])
+            assert matcher.accept_tokens([byte]) is is_taken
+            if not is_taken:
+                break
+
+
+def test_masks_of_properties_in_any_order_are_not_shared() -> None:
+    backend = make_backend("xgrammar")
+    spec = GrammarSpec.from_json_schema({"type": "object", "required": ["a", "b"]}, any_order=True)
+    compiled = backend.compile(spec)
+    assert share_masks(compiled, backend, spec, MaskMemo(2**20, SMALL.token_bytes)) is None
+    matcher = compiled.new_matcher((STOP,))
+    assert matcher.accept_tokens([*b'{"b":1'])
+    assert ord("}") not in legal_ids(row_of(matcher, SMALL))
+    assert matcher.accept_tokens([*b',"b":1'])
+    assert ord("}") in legal_ids(row_of(matcher, SMALL)), "the number of properties matters"
+
+
+@pytest.mark.timeout(60)
+def test_choices_that_lead_to_one_place_in_many_ways_are_read_once() -> None:
+    definitions: dict[str, Any] = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+    assert not ShapeReader({"$ref": "#/$defs/d0", "$defs": {**definitions, "d40": {"type": "string"}}}).root
+
+
 NOTE = {"type": "object", "properties": {"note": {"type": "string", "maxLength": 400}, "kind": {"enum": ["a", "b"]}}}
 
 
@@ -293,22 +352,23 @@ def test_long_texts_without_a_shape_are_followed_and_not_kept() -> None:
     assert memo.num_bytes - first < 3_000, "the state behind the text is the same one"
 
 
+class Forgetful:
+    """Stands for a backend that hits a limit."""
+
+    error: GrammarError | None = None
+
+    def __init__(self, inner: Matcher) -> None:
+        self.inner = inner
+        self.is_broken = False
+
+    def accept_tokens(self, token_ids: list[int]) -> bool:
+        return not self.is_broken and self.inner.accept_tokens(token_ids)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
 def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_back() -> None:
-    class Forgetful:
-        """Stands for a backend that hits a limit."""
-
-        error: GrammarError | None = None
-
-        def __init__(self, inner: Matcher) -> None:
-            self.inner = inner
-            self.is_broken = False
-
-        def accept_tokens(self, token_ids: list[int]) -> bool:
-            return not self.is_broken and self.inner.accept_tokens(token_ids)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.inner, name)
-
     backend = make_backend("llguidance")
     spec = GrammarSpec.from_json_schema(NOTE)
     shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20, SMALL.token_bytes))
@@ -329,6 +389,33 @@ def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_bac
     matcher.reset()
     assert matcher.accept_tokens(text)
     assert (row_of(matcher, SMALL) == row_of(guide, SMALL)).all()
+
+
+def test_tokens_that_are_refused_late_leave_the_state_as_it_was() -> None:
+    backend = make_backend("llguidance")
+    spec = GrammarSpec.from_json_schema(NOTE)
+    shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20, SMALL.token_bytes))
+    assert shared is not None
+    guide = shared.new_matcher((STOP,))
+    text = [*b'{"note":"', *b"a" * MOST_UNTOLD]
+    for token_id in text:
+        row_of(guide, SMALL)
+        assert guide.accept_tokens([token_id])
+    matcher: Any = shared.new_matcher((STOP,))
+    matcher._inner = broken = Forgetful(matcher._inner)
+    broken.is_broken = True
+    assert matcher.validate_tokens(text) == MOST_UNTOLD - 1
+    broken.is_broken = False
+    assert matcher.accept_tokens([*b'{"note":"x"']), "still at the start"
+    matcher.reset()
+    broken.is_broken = True
+    assert matcher.accept_tokens(text[: MOST_UNTOLD - 1])
+    assert not matcher.accept_tokens([text[MOST_UNTOLD - 1]])
+    assert not matcher.accept_bytes(b"{"), "the matcher behind stands at the start"
+    assert not row_of(matcher, SMALL).any()
+    matcher.rollback(MOST_UNTOLD - 1)
+    with pytest.raises(ValueError, match="cannot undo"):
+        matcher.rollback(1)
 
 
 def test_an_engine_counts_the_masks_that_it_knew(tiny_model: Path) -> None:

@@ -229,6 +229,8 @@ def _name(state: AnswerState, byte: int) -> AnswerState | None:
             name = json.loads(text + b'"')
         except ValueError:
             return None
+        if name in shape.names and b"\\" in text:
+            name = None  # a backend may take another spelling of a name for another name
     index = None if name is None else shape.names.get(name)
     if index is not None:
         last = index

@@ -40,6 +40,8 @@ def share_masks(compiled: CompiledGrammar, backend: GrammarBackend, spec: Gramma
     """
     if spec.kind != "json_schema" or not isinstance(backend, PortableBackend):
         return None
+    if spec.any_order:  # what may follow depends on all names so far
+        return None
     if backend.vocabulary.token_bytes is not memo.token_bytes:
         return None
     shapes = ShapeReader(json.loads(spec.source)).root
@@ -139,7 +141,8 @@ class MemoMatcher:
     def accept_bytes(self, data: bytes) -> bool:
         if not data:
             return True
-        if not self.told().accept_bytes(data):
+        told = self.told()
+        if self._error is not None or not told.accept_bytes(data):
             return False
         self._path.append(self._table.after_bytes(self._path[-1], data))
         return True
@@ -179,7 +182,7 @@ class MemoMatcher:
 
     def copy_row(self, table: Table, row: int) -> bool:
         """Write the mask of this state to a row of a table, if it is known and as wide; whether it was."""
-        kept = self._table.row(self._path[-1])
+        kept = self._table.row(self._path[-1]) if self._error is None else None
         if kept is None or len(kept) != table.shape[1]:
             return False
         table[row] = kept
@@ -247,7 +250,8 @@ class MemoMatcher:
             row = self._table.row(known)
             is_stop = token_id in self._stop_token_ids
             if row is None or is_stop:
-                if not self.told().accept_tokens([token_id]):
+                told = self.told()
+                if self._error is not None or not told.accept_tokens([token_id]):
                     return False
                 self._path.append(LOST if is_stop else self._table.after(known, token_id))
                 return True
@@ -260,4 +264,8 @@ class MemoMatcher:
         self._untold.append(token_id)
         if len(self._untold) >= MOST_UNTOLD:
             self.told()
-        return self._error is None
+            if self._error is not None:
+                self._path.pop()
+                self._untold.pop()
+                return False
+        return True

@@ -15,7 +15,9 @@ from urllib.parse import unquote
 from ..rewrite.dialect import LATEST, draft_of
 
 _MAX_LINKS = 50
-_ASIDE = frozenset(("$schema", "$defs", "definitions", "$comment", "title", "description", "default", "examples", "deprecated"))
+_ASIDE = frozenset(("$defs", "definitions", "$comment", "title", "description", "default", "examples", "deprecated"))
+_IDENTIFYING = frozenset(("$schema", "$id", "id"))
+"""Beside the root they change what words or references mean."""
 _STRING = frozenset(("minLength", "maxLength"))
 _OTHER_STRING = frozenset(("pattern", "format", "contentMediaType", "contentEncoding", "contentSchema"))
 _OBJECT = frozenset(("properties", "required", "additionalProperties"))
@@ -112,22 +114,22 @@ class ShapeReader:
 
     def shapes(self, schema: Any) -> Shapes:
         """Give what a value of `schema`, a part of the whole one, may be."""
-        if schema is True:
-            schema = _ANY
-        known = self._known.get(id(schema))
-        if known is None:
-            known = self._known[id(schema)] = self._read(schema, 0)
-        return known
+        return self._shapes(schema, 0)
 
-    def _read(self, schema: Any, num_links: int) -> Shapes:
+    def _shapes(self, schema: Any, num_links: int) -> Shapes:
         schema = self._follow(schema)
         if schema is True:
             schema = _ANY
         if not isinstance(schema, dict) or num_links > _MAX_LINKS:
             return OPAQUE
-        keys = schema.keys() - _ASIDE
-        if schema is self._root:
-            keys -= {"$id", "id"}
+        known = self._known.get(id(schema))
+        if known is None:
+            self._known[id(schema)] = OPAQUE  # for branches that lead back to it
+            known = self._known[id(schema)] = self._read(schema, num_links)
+        return known
+
+    def _read(self, schema: dict[str, Any], num_links: int) -> Shapes:
+        keys = self._words(schema)
         if keys in ({"anyOf"}, {"oneOf"}):
             return self._read_branches(schema[next(iter(keys))], num_links)
         if keys - _OF_A_TYPE - {"type"}:
@@ -153,7 +155,7 @@ class ShapeReader:
         taken: set[int] = set()
         for branch in branches:
             first_bytes = self._first_bytes(self._follow(branch))
-            shapes = self._read(branch, num_links + 1)
+            shapes = self._shapes(branch, num_links + 1)
             for byte in first_bytes:
                 if byte in taken:
                     joined.pop(byte, None)
@@ -169,13 +171,17 @@ class ShapeReader:
     def _follow(self, schema: Any) -> Any:
         """Give what a reference without anything beside it leads to; the schema itself where it is none that is understood."""
         for _ in range(_MAX_LINKS):
-            if not isinstance(schema, dict) or schema.keys() - _ASIDE != {"$ref"}:
+            if not isinstance(schema, dict) or self._words(schema) != {"$ref"}:
                 return schema
             target = self._find(schema["$ref"])
             if target is None:
                 return schema
             schema = target
         return schema
+
+    def _words(self, schema: Mapping[str, Any]) -> set[str]:
+        words = schema.keys() - _ASIDE
+        return words - _IDENTIFYING if schema is self._root else words
 
     def _find(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
@@ -184,7 +190,7 @@ class ShapeReader:
         for part in unquote(reference[1:]).split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
             # Under another base a reference means something else.
-            if not isinstance(place, dict) or name not in place or (place is not self._root and place.keys() & {"$id", "id"}):
+            if not isinstance(place, dict) or name not in place or (place is not self._root and place.keys() & _IDENTIFYING):
                 return None
             place = place[name]
         return place
