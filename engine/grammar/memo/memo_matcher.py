@@ -166,7 +166,7 @@ class MemoMatcher:
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         known = self._path[-1]
-        kept = self._table.row(known)
+        kept = self._table.row(known) if self._error is None else None
         num_rows, num_words = bitmask.shape
         if kept is not None and num_words == len(kept) and bitmask.is_contiguous() and 0 <= row < num_rows:
             # By address, since a view of a tensor takes longer than all else here.
