@@ -111,3 +111,21 @@ def test_rows_on_several_cores_equal_rows_one_by_one(monkeypatch: pytest.MonkeyP
         matcher.fill_bitmask(expected, row)
     assert found.equal(expected)
     assert calls == [1]
+
+
+@pytest.mark.parametrize(("left", "taken"), [("a", "c"), ("c", "a"), ("b", "c")])
+@pytest.mark.parametrize("num_kept", [0, 1, 2], ids=["all left", "brace kept", "quote kept"])
+@pytest.mark.parametrize("is_forked", [False, True], ids=["same", "fork"])
+def test_row_behind_a_rollback_is_not_that_of_the_way_that_was_left(
+    left: str, taken: str, num_kept: int, is_forked: bool
+) -> None:
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in "abc"}, "required": ["c"]}
+    backend = LLGuidanceBackend(SMALL, num_threads=1)
+    matcher = new_matcher(backend, schema_spec(schema))
+    old, new = (f'{{"{name}":"'.encode() for name in (left, taken))
+    assert matcher.accept_tokens([*old])
+    allowed(matcher)
+    matcher.rollback(len(old) - num_kept)
+    matcher = matcher.fork() if is_forked else matcher
+    assert matcher.accept_tokens([*new[num_kept:]])
+    assert allowed(matcher) == allowed_by_trying(matcher)

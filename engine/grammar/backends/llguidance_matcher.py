@@ -121,6 +121,9 @@ class LLGuidanceMatcher:
         self._number_states: list[State] = [START]
         self._is_terminated = False
         self._error: GrammarError | None = None
+        # Tokens up to the last mask that are still there, and whether others followed them then.
+        self._mask_length = 0
+        self._is_mask_left = False
 
     @property
     def error(self) -> GrammarError | None:
@@ -153,6 +156,9 @@ class LLGuidanceMatcher:
         del self._number_states[-num_steps:]
         if num_tokens:
             del self._token_ids[-num_tokens:]
+        if len(self._token_ids) < self._mask_length:
+            self._mask_length = len(self._token_ids)
+            self._is_mask_left = True
         self._is_terminated = False
         if self._error is not None or (num_tokens and not self.raw.rollback(num_tokens)):
             self._make_anew()
@@ -207,6 +213,8 @@ class LLGuidanceMatcher:
         twin._number_states = self._number_states.copy()
         twin._is_terminated = self._is_terminated
         twin._error = self._error
+        twin._mask_length = self._mask_length
+        twin._is_mask_left = self._is_mask_left
         return twin
 
     def reset(self) -> None:
@@ -291,12 +299,29 @@ class LLGuidanceMatcher:
     def compute_row(self, bitmask: torch.Tensor, row: int) -> None:
         """Let llguidance write its mask, straight into the row where that is as wide; for a matcher that can move."""
         num_words = self.backend.mask_words
+        if self._is_mask_left:
+            self._renew_mask()
+        self._mask_length = len(self._token_ids)
         if bitmask.is_contiguous() and bitmask.shape[1] == num_words:
             self.raw.unsafe_compute_mask_ptr(bitmask.data_ptr() + 4 * row * num_words, 4 * num_words)
         else:
             words = np.empty(num_words, dtype=np.int32)
             self.raw.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
             copy_row(words, bitmask, row)
+
+    def _renew_mask(self) -> None:
+        """Have llguidance compute a mask where the way to its last one was left.
+
+        It gives the last one again in a state that looks alike (as many lexemes, and the same one begun), also behind a rollback
+        to another way, where other lexemes may follow.
+        """
+        tail = self._token_ids[self._mask_length :]
+        if tail:
+            self.raw.rollback(len(tail))
+            words = np.empty(self.backend.mask_words, dtype=np.int32)
+            self.raw.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            self.raw.try_consume_tokens(tail)
+        self._is_mask_left = False
 
     def _write_end(self, bitmask: torch.Tensor, row: int) -> None:
         """Fill the row of a matcher that takes no more text."""
@@ -331,6 +356,7 @@ class LLGuidanceMatcher:
         self.automaton = next(_AUTOMATA)
         self._owns_automaton = True
         self._error = None
+        self._is_mask_left = False
         self.raw.try_consume_tokens(self._token_ids)
         self._must_try_again()
 
