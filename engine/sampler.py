@@ -126,7 +126,10 @@ def _filter(logits: torch.Tensor, draws: list[RowDraw], num_candidates: int) -> 
     is_dropped |= probabilities < _column(logits, [draw.params.min_p for draw in draws]) * probabilities[:, :1]
     is_dropped[:, 0] = False
     probabilities = probabilities.masked_fill(is_dropped, 0.0)
-    return token_ids, probabilities, ((probabilities > 0) & (values == values[:, -1:])).any(dim=-1)
+    is_open = ((probabilities > 0) & (values == values[:, -1:])).any(dim=-1)
+    # What `top_k` leaves is more than these, and all of it counts for `top_p`.
+    is_open |= _column(logits, [draw.params.top_k for draw in draws])[:, 0] > num_candidates
+    return token_ids, probabilities, is_open
 
 
 def _draw(weights: torch.Tensor, draws: list[RowDraw]) -> torch.Tensor:
