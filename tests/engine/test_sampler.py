@@ -137,7 +137,10 @@ def test_number_beyond_floats_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"top_p": 0.9}, {"top_p": 0.9999}, {"top_k": 7}, {"top_k": 3000}, {"top_k": 3000, "top_p": 0.5}, {"min_p": 0.3}, {"min_p": 1e-9}],
+    [
+        {"top_p": 0.9}, {"top_p": 0.9999}, {"top_k": 7}, {"top_k": 3000}, {"top_k": 3000, "top_p": 0.5},
+        {"min_p": 0.3}, {"min_p": 1e-9},
+    ],
     ids=["p", "wide-p", "k", "wide-k", "wide-k-p", "min-p", "wide-min-p"],
 )  # fmt: skip
 def test_large_vocabulary_gives_the_tokens_of_a_whole_sort(options: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:

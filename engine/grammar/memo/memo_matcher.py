@@ -264,7 +264,7 @@ class MemoMatcher:
         self._untold.append(token_id)
         if len(self._untold) >= MOST_UNTOLD:
             self.told()
-            if self._error is not None:
+            if self._untold:  # refused
                 self._path.pop()
                 self._untold.pop()
                 return False
