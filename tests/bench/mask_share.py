@@ -24,7 +24,7 @@ from fill_schemas import WRITTEN
 from reporting import make_parser, print_table, write_json
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from engine import EngineConfig, GrammarSpec, LLMEngine, SamplingParams
+from engine import EngineConfig, GrammarSpec, LLMEngine, SamplingParams, commit
 from engine.grammar.backends.llguidance_matcher import LLGuidanceMatcher
 from engine.grammar.backends.xgrammar_backend import _XGrammarMatcher
 from engine.grammar.memo.memo_matcher import MemoMatcher
@@ -32,13 +32,13 @@ from engine.metrics import RequestStats, StepStats
 from engine.sequence import Sequence as EngineSequence
 from reasoning_parsers import ReasoningGate
 
-WATCHED: tuple[tuple[str, type, str], ...] = (
+WATCHED: tuple[tuple[str, Any, str], ...] = (
     ("gate", ReasoningGate, "commit"),
     ("gate", ReasoningGate, "leftover_in"),
     ("accept", MemoMatcher, "accept_tokens"),
     ("accept", LLGuidanceMatcher, "accept_tokens"),
     ("accept", _XGrammarMatcher, "accept_tokens"),
-    ("guard", LLMEngine, "_keep_closable"),
+    ("guard", commit, "_keep_closable"),
     ("drafts", EngineSequence, "propose_drafts"),
 )
 """What is timed from outside; calls inside of another watched call count for the outer one."""
