@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -86,6 +87,31 @@ class Matcher(Protocol):
     def reset(self) -> None:
         """Go back to the start of the grammar."""
         ...
+
+
+class Stepper(ABC):
+    """Verbs that every matcher has for the same reason: it advances as far as the grammar goes, and can go back."""
+
+    @abstractmethod
+    def rollback(self, num_steps: int) -> None:
+        """See `Matcher.rollback`."""
+
+    @abstractmethod
+    def _advance(self, token_ids: Sequence[int]) -> int:
+        """Accept the longest prefix that the grammar takes, and give its length."""
+
+    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
+        """See `Matcher.accept_tokens`."""
+        count = self._advance(token_ids)
+        if count < len(token_ids):
+            self.rollback(count)
+        return count == len(token_ids)
+
+    def validate_tokens(self, token_ids: Sequence[int]) -> int:
+        """See `Matcher.validate_tokens`."""
+        count = self._advance(token_ids)
+        self.rollback(count)
+        return count
 
 
 class CompiledGrammar(Protocol):

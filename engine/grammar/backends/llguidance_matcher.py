@@ -22,7 +22,7 @@ import torch
 from ...errors import GrammarError, GrammarLimitError
 from ..bitmask import clear_bits_inplace, set_bits_inplace
 from ..forced import spell_forced
-from ..matcher import Matcher
+from ..matcher import Matcher, Stepper
 from ..number_cap import START, NumberCap, State
 from .lanes import RowCost
 
@@ -92,7 +92,7 @@ class LLGuidanceCompiled:
         return may_grow and len(self._matchers) >= _CROWD * num_automata
 
 
-class LLGuidanceMatcher:
+class LLGuidanceMatcher(Stepper):
     """See the protocol `Matcher`.
 
     Attributes:
@@ -129,22 +129,11 @@ class LLGuidanceMatcher:
     def error(self) -> GrammarError | None:
         return self._error
 
-    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
-        count = self._advance(token_ids)
-        if count < len(token_ids):
-            self.rollback(count)
-        return count == len(token_ids)
-
     def accept_bytes(self, data: bytes) -> bool:
         if not data:
             return True
         token_ids = self.backend.vocabulary.index.spell(data)
         return token_ids is not None and self.can_move() and self._step(token_ids, data)
-
-    def validate_tokens(self, token_ids: Sequence[int]) -> int:
-        count = self._advance(token_ids)
-        self.rollback(count)
-        return count
 
     def rollback(self, num_steps: int) -> None:
         if num_steps > len(self._step_lengths):

@@ -20,7 +20,7 @@ from ..bitmask import BITS_PER_WORD, clear_bits_inplace, set_bits_inplace
 from ..compile_cost import is_tiny_for_xgrammar
 from ..ebnf_writer import render_node
 from ..forced import spell_forced
-from ..matcher import CompiledGrammar, Matcher
+from ..matcher import CompiledGrammar, Matcher, Stepper
 from ..regex_check import parse_regex
 from ..schema_check import close_ranges, without_misread
 from ..sources import check_token_ids, ebnf_text, named_token_ids
@@ -246,7 +246,7 @@ class _XGrammarCompiled:
         return _XGrammarMatcher(self._backend, raw, stop_ids, 0, self._named, self._cost)
 
 
-class _XGrammarMatcher:
+class _XGrammarMatcher(Stepper):
     # xgrammar stays usable after a refused token and has no limits that a step could hit.
     error: GrammarError | None = None
 
@@ -272,12 +272,6 @@ class _XGrammarMatcher:
         # xgrammar's own answer, which every row asks for.
         self._is_terminated = bool(raw.is_terminated())
 
-    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
-        count = self._advance(token_ids)
-        if count < len(token_ids):
-            self.rollback(count)
-        return count == len(token_ids)
-
     def accept_bytes(self, data: bytes) -> bool:
         if not data:
             return True
@@ -285,11 +279,6 @@ class _XGrammarMatcher:
             return False
         self._num_steps += 1
         return True
-
-    def validate_tokens(self, token_ids: Sequence[int]) -> int:
-        count = self._advance(token_ids)
-        self.rollback(count)
-        return count
 
     def rollback(self, num_steps: int) -> None:
         if num_steps > self._num_steps:

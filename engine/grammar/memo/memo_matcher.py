@@ -16,9 +16,9 @@ import torch
 from ...errors import GrammarError, GrammarLimitError
 from ..bitmask import get_bit
 from ..killable_compiler import PortableBackend
-from ..matcher import CompiledGrammar, GrammarBackend, Matcher, RowFiller
+from ..matcher import CompiledGrammar, GrammarBackend, Matcher, RowFiller, Stepper
 from .shapes import ShapeReader, Shapes
-from .table import LOST, Known, MaskMemo, Row, StateTable, Table
+from .table import LOST, Known, MaskMemo, Row, StateTable
 
 if TYPE_CHECKING:
     from ..spec import GrammarSpec
@@ -108,7 +108,7 @@ class MemoFiller:
                 matcher.keep_row(words[row])
 
 
-class MemoMatcher:
+class MemoMatcher(Stepper):
     """See the protocol `Matcher`.
 
     Args:
@@ -132,12 +132,6 @@ class MemoMatcher:
     def error(self) -> GrammarError | None:
         return self._error or self._inner.error
 
-    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
-        count = self._advance(token_ids)
-        if count < len(token_ids):
-            self.rollback(count)
-        return count == len(token_ids)
-
     def accept_bytes(self, data: bytes) -> bool:
         if not data:
             return True
@@ -146,11 +140,6 @@ class MemoMatcher:
             return False
         self._path.append(self._table.after_bytes(self._path[-1], data))
         return True
-
-    def validate_tokens(self, token_ids: Sequence[int]) -> int:
-        count = self._advance(token_ids)
-        self.rollback(count)
-        return count
 
     def rollback(self, num_steps: int) -> None:
         if num_steps >= len(self._path):
@@ -180,7 +169,7 @@ class MemoMatcher:
         """What is known of this state."""
         return self._path[-1]
 
-    def copy_row(self, table: Table, row: int) -> bool:
+    def copy_row(self, table: Row, row: int) -> bool:
         """Write the mask of this state to a row of a table, if it is known and as wide; whether it was."""
         kept = self._table.row(self._path[-1]) if self._error is None else None
         if kept is None or len(kept) != table.shape[1]:

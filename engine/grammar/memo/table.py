@@ -20,7 +20,6 @@ MOST_STEPS = 2048
 """Tokens that are remembered behind one state; a string without a bound is left by each of them to itself."""
 
 Row = npt.NDArray[np.int32]
-Table = npt.NDArray[np.int32]
 
 
 class Known:
