@@ -5,5 +5,6 @@ from __future__ import annotations
 from .drafter import Drafter
 from .gain import DraftGain
 from .ngram import NgramIndex
+from .spellings import Spellings
 
-__all__ = ["DraftGain", "Drafter", "NgramIndex"]
+__all__ = ["DraftGain", "Drafter", "NgramIndex", "Spellings"]
