@@ -165,7 +165,7 @@ class ClosingGuard:
             num_left: Tokens that may still be written, this one among them. A value that takes all of them has no stop id.
             is_first: Whether the matcher stands at the start of its grammar.
         """
-        if self._look_at < 0:
+        if not self.has_looked:
             # What is kept for all requests is an ending from the start; the first id may have been taken before the gate decided.
             self._look(self._find_first if is_first else self._find_closing, matcher, num_left)
         if token_id == self._stop_token_id or not self._must_look(num_left):
@@ -181,6 +181,11 @@ class ClosingGuard:
             self._look_at = _look_at(ending, num_left - 1)
             return token_id
         return self._ending.pop(0) if self._ending else self._stop_token_id
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether an ending was looked for, so that it does not matter any more whether the matcher stands at the start."""
+        return self._look_at >= 0
 
     def limit_at(self, num_left: int) -> Limit:
         """Give the reason for which a token was replaced with so many tokens left."""

@@ -46,14 +46,14 @@ def _why_refused(sequence: Sequence) -> EngineError:
 
 def _keep_closable(sequence: Sequence, token_id: int, max_model_len: int) -> int:
     """Give the token, or the one that ends the answer in time where this one would not."""
-    gate = sequence.gate
-    if sequence.guard is None or sequence.matcher is None or not gate.reasoning_ended:
+    gate, guard = sequence.gate, sequence.guard
+    if guard is None or sequence.matcher is None or not gate.reasoning_ended:
         return token_id
     num_left = answer_room(sequence.params, len(sequence.prompt_token_ids), max_model_len) - len(sequence.token_ids)
-    is_first = gate.reasoning_end_index == len(sequence.token_ids) and not gate.leftover
-    kept = sequence.guard.choose(sequence.matcher, token_id, num_left, is_first=is_first)
+    is_first = not guard.has_looked and gate.reasoning_end_index == len(sequence.token_ids) and not gate.leftover
+    kept = guard.choose(sequence.matcher, token_id, num_left, is_first=is_first)
     if kept != token_id:
-        sequence.note_limit(sequence.guard.limit_at(num_left))
+        sequence.note_limit(guard.limit_at(num_left))
     return kept
 
 

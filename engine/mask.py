@@ -104,14 +104,12 @@ class StepMasks:
         bitmask: int32 `(num_rows, words)` on the CPU, rows of the grammars only; None where no grammar rules a row.
         rows: The logits row of each.
         denied: (logits row, token id) of doors that are closed besides.
-        failed: Errors by request id: sequences whose first row would have been left with no token at all.
         first_rows: First logits row of each window.
     """
 
     bitmask: torch.Tensor | None
     rows: list[int]
     denied: list[tuple[int, int]]
-    failed: dict[str, EngineError]
     first_rows: list[int]
 
     def take(self, windows: SequenceOf[Window], positions: SequenceOf[int]) -> tuple[list[int], StepMasks]:
@@ -129,10 +127,26 @@ class StepMasks:
             self.bitmask[kept] if self.bitmask is not None and kept else None,
             [places[self.rows[mask_row]] for mask_row in kept],
             [(places[row], token_id) for row, token_id in self.denied if row in places],
-            self.failed,
             [places[first_row] for first_row, _ in spans],
         )
         return rows, taken
+
+    def dead_ends(self, windows: SequenceOf[Window]) -> dict[str, EngineError]:
+        """Give errors by request id: of sequences whose next token the grammar rules, and leaves none.
+
+        Args:
+            windows: That these are the masks of.
+        """
+        if self.bitmask is None:
+            return {}
+        # NumPy, since PyTorch would wake threads of its own for this; bytes as truth values, which end at the first that is set.
+        is_empty = ~self.bitmask.numpy().view(np.bool_).any(axis=1)
+        empty = {self.rows[mask_row] for mask_row in np.flatnonzero(is_empty).tolist()}
+        return {
+            window.sequence.request_id: _dead_end(window.sequence)
+            for window, first_row in zip(windows, self.first_rows, strict=True)
+            if first_row in empty
+        }
 
     def mask_rows(self, rows: SequenceOf[int]) -> list[int]:
         """Give the row of the table for each logits row, or -1 where no grammar rules."""
@@ -178,26 +192,19 @@ def fill_masks(
     spans = row_spans(windows, bounds)
     index = row_index(spans)
     bitmask: torch.Tensor | None = None
-    failed: dict[str, EngineError] = {}
     if index:
         is_pooled = pool is not None and pool.vocab_size == vocab_size
         bitmask = pool.take(len(index)) if pool and is_pooled else new_bitmask(len(index), vocab_size, pin_memory=pin_memory)
         _fill(bitmask, windows, bounds, index, spans)
-        # NumPy, since PyTorch would wake threads of its own for this one.
-        for mask_row in np.flatnonzero(~np.any(bitmask.numpy(), axis=1)).tolist():
-            position, row = index[mask_row]
-            if row == spans[position].first_row:
-                sequence = windows[position].sequence
-                failed[sequence.request_id] = _dead_end(sequence)
     first_rows = [span.first_row for span in spans]
-    return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), failed, first_rows)
+    return StepMasks(bitmask, [row for _, row in index], _denied(windows, spans), first_rows)
 
 
 def mask_logits(logits: torch.Tensor, windows: SequenceOf[Window]) -> dict[str, EngineError]:
     """Fill the masks, apply them, and give the errors; see `fill_masks`."""
     masks = fill_masks(windows, logits.shape[1], pin_memory=logits.is_cuda)
     masks.apply(logits)
-    return masks.failed
+    return masks.dead_ends(windows)
 
 
 def _bounds(window: Window) -> Bounds:

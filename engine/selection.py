@@ -102,10 +102,11 @@ def _choose_likeliest(
         found = kernel(logits, rows, masks.bitmask, masks.mask_rows(rows), masks.with_denied(rows, bans))
     chosen = {}
     start = 0
+    dead_ends = masks.dead_ends(windows) if min(found, default=0) < 0 else {}
     for position, (window, _) in zip(positions, spans, strict=True):
         own = slice(start, start + window.num_rows)
         start = own.stop
-        error = masks.failed.get(window.sequence.request_id)
+        error = dead_ends.get(window.sequence.request_id)
         if error is None and NO_NUMBER in found[own]:
             error = _no_number(window)
         if error is not None:
@@ -126,7 +127,7 @@ def _choose_by_all_rules(
     bans = _apply_rules(logits, windows, first_rows)
     with clock.part("apply"):
         masks.apply(logits)
-    errors |= masks.failed
+    errors |= masks.dead_ends(windows)
     has_token = logits.amax(dim=-1) > -torch.inf
     if bans and not has_token.all():
         errors |= _lift_bans(logits, windows, first_rows, bans, has_token.tolist(), errors)

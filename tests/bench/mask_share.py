@@ -27,6 +27,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from engine import EngineConfig, GrammarSpec, LLMEngine, SamplingParams, commit
 from engine.grammar.backends.llguidance_matcher import LLGuidanceMatcher
 from engine.grammar.backends.xgrammar_backend import _XGrammarMatcher
+from engine.grammar.kernels.likeliest import LikeliestKernel
 from engine.grammar.memo.memo_matcher import MemoMatcher
 from engine.metrics import RequestStats, StepStats
 from engine.sequence import Sequence as EngineSequence
@@ -40,6 +41,7 @@ WATCHED: tuple[tuple[str, Any, str], ...] = (
     ("accept", _XGrammarMatcher, "accept_tokens"),
     ("guard", commit, "_keep_closable"),
     ("drafts", EngineSequence, "propose_drafts"),
+    ("look", LikeliestKernel, "__call__"),
 )
 """What is timed from outside; calls inside of another watched call count for the outer one."""
 
@@ -146,40 +148,55 @@ PARTS: dict[str, Callable[[StepStats, dict[str, float]], float]] = {
     "forward": lambda step, _: step.forward_s,
     "fill": lambda step, _: step.fill_s,
     "wait for masks": lambda step, _: step.mask_wait_s,
-    "apply": lambda step, _: step.apply_s,
+    "look": lambda _, mark: mark["look"],
+    "apply": lambda step, mark: max(0.0, step.apply_s - mark["look"]),
     "gate": lambda _, mark: mark["gate"],
     "accept": lambda _, mark: mark["accept"],
     "guard": lambda _, mark: mark["guard"],
     "drafts": lambda _, mark: mark["drafts"],
+    "rows": lambda step, _: step.num_scheduled_tokens / 1e3,
 }
-NOT_HIDDEN = ("wait for masks", "apply", "gate", "accept", "guard", "drafts")
+NOT_HIDDEN = ("wait for masks", "masks in look", "apply", "gate", "accept", "guard", "drafts")
 
 
 def measure_share(
     *, is_quick: bool, dtype: str = "bfloat16", batch: int = 16, kinds: Sequence[str] = (), rounds: int = 1
 ) -> list[dict[str, Any]]:
-    """Give a row per schema class, with and without drafts, and one without a grammar; of the rounds the fastest counts."""
+    """Give rows per schema class, with and without drafts, and one without a grammar; of the rounds the fastest counts.
+
+    The first answers of a class come into states whose masks are not known (`new`), the same answers again into known ones.
+    """
     chosen = kinds or (("flat object", "bounded strings") if is_quick else tuple(case.kind for case in WRITTEN))
-    rows = []
+    num_steps = 12 if is_quick else 40
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         make_model(Path(folder), dtype)
         for max_draft_tokens in (0,) if is_quick else (0, 12):
             bench = Bench(folder, dtype, batch, max_draft_tokens=max_draft_tokens)
-            for kind in (None, *chosen):
-                specs = [GrammarSpec.from_json_schema(case.schema) for case in WRITTEN if case.kind == kind]
-                grammar = specs[0] if specs else None
-                bench.run(grammar, num_steps=4)
-                for limit in (600,) if is_quick or grammar is None else (600, 60):
-                    runs = [bench.run(grammar, num_steps=12 if is_quick else 40, max_tokens=limit) for _ in range(rounds)]
-                    parts = min(runs, key=lambda parts: parts["step"])
-                    share = sum(parts[name] for name in NOT_HIDDEN) / parts["step"] if grammar else 0.0
-                    rows.append(
-                        {"class": kind or "free text", "drafts": max_draft_tokens, "max_tokens": limit}
-                        | {f"{name} ms": round(value, 3) for name, value in parts.items()}
-                        | {"share %": round(100 * share, 2)}
-                    )
+            bench.run(None, num_steps=4)
+            free = min((bench.run(None, num_steps=num_steps) for _ in range(rounds)), key=lambda parts: parts["step"])
+            about = {"class": "free text", "states": "", "drafts": max_draft_tokens, "max_tokens": 600}
+            rows.append(about | _columns(free, free, share=0.0))
+            for case in (case for case in WRITTEN if case.kind in chosen):
+                grammar = GrammarSpec.from_json_schema(case.schema)
+                for limit in (600,) if is_quick else (600, 60):
+                    runs = [bench.run(grammar, num_steps=num_steps, max_tokens=limit) for _ in range(1 + rounds)]
+                    for states, parts in (("new", runs[0]), ("known", min(runs[1:], key=lambda parts: parts["step"]))):
+                        about = {"class": case.kind, "states": states, "drafts": max_draft_tokens, "max_tokens": limit}
+                        rows.append(about | _columns(parts, free))
             bench.engine.close()
     return rows
+
+
+def _columns(parts: dict[str, float], free: dict[str, float], *, share: float | None = None) -> dict[str, Any]:
+    """Give the columns of a row; the look for the likeliest token counts as far as it takes longer than without masks."""
+    parts = parts | {"masks in look": max(0.0, parts["look"] - free["look"] * parts["rows"] / free["rows"])}
+    if share is None:
+        share = sum(parts[name] for name in NOT_HIDDEN) / parts["step"]
+    num_rows = parts.pop("rows")
+    return {"rows": round(num_rows, 1)} | {f"{name} ms": round(value, 3) for name, value in parts.items()} | {
+        "share %": round(100 * share, 2)
+    }  # fmt: skip
 
 
 def main() -> None:

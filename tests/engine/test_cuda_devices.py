@@ -116,7 +116,7 @@ def test_choosing_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         logits = torch.zeros(3, 2000, device=CUDA)
         LogitRules(rules, [1, 2, 3], stop_token_ids=(5,), bad_word_ids=[(7,), (8, 9)]).apply(logits[0], [4, 8], (2,))
         bitmask = torch.zeros(2, 63, dtype=torch.int32)
-        masks = StepMasks(bitmask, [0, 2], [(1, 7), (2, 9)], {}, [0, 1, 2])
+        masks = StepMasks(bitmask, [0, 2], [(1, 7), (2, 9)], [0, 1, 2])
         masks.apply(logits)
         token_ids = sample(logits, [RowDraw(PARAMS[name], 1, index) for index in range(3)])
         assert len(token_ids) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine import EngineError, GrammarDeadEndError, LLMEngine, SamplingParams, selection
+from engine import LLMEngine, SamplingParams, selection
 from engine.grammar.kernels.likeliest import NO_NUMBER, NOTHING, SOURCE, LikeliestKernel, make_likeliest_kernel
 from engine.logit_rules import LogitRules
 from engine.mask import StepMasks
@@ -112,6 +113,22 @@ def test_source_ships_with_the_package() -> None:
     assert SOURCE.is_file()
 
 
+class AllowsAll:
+    """A grammar that takes any one token; what the masks of a test say is not its business."""
+
+    error = None
+
+    @property
+    def backend(self) -> AllowsAll:
+        return self
+
+    def fill_bitmasks(self, matchers: Sequence[object], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
+        bitmask[list(rows)] = -1
+
+    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
+        return False
+
+
 def make_window(rng: np.random.Generator, name: str, width: int) -> SequenceWindow:
     """A request with drafts, some rules and some way to draw."""
     options: list[dict[str, Any]] = [
@@ -136,7 +153,7 @@ def make_window(rng: np.random.Generator, name: str, width: int) -> SequenceWind
         token_ids=token_ids,
         seed=5,
         gate=ReasoningGate(None),
-        matcher=None,
+        matcher=AllowsAll(),
     )
     return SequenceWindow(sequence, tuple(rng.integers(width, size=rng.choice([0, 0, 2])).tolist()))
 
@@ -152,11 +169,12 @@ def make_step(seed: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, 
             if rng.random() < share:
                 logits[row, rng.integers(width, size=max(1, width // 3))] = value
     masked = [row for row in range(num_rows) if rng.random() < 0.6]
-    allowed = rng.random((len(masked), width)) < rng.choice([0.1, 0.9], size=(len(masked), 1))
+    allowed = rng.random((len(masked), width)) < rng.choice([0.0, 0.1, 0.9], size=(len(masked), 1), p=[0.1, 0.4, 0.5])
     bitmask = torch.from_numpy(pack(allowed, (width + 31) // 32)) if masked else None
+    if bitmask is not None:
+        bitmask[torch.from_numpy(~allowed.any(axis=1))] = 0  # dead ends; `pack` sets bits past the columns
     denied = [(int(rng.integers(num_rows)), int(rng.integers(width))) for _ in range(rng.choice([0, 4]))]
-    failed: dict[str, EngineError] = {"2": GrammarDeadEndError("dead")} if rng.random() < 0.2 else {}
-    return logits.to(dtype), windows, StepMasks(bitmask, masked, denied, failed, first_rows)
+    return logits.to(dtype), windows, StepMasks(bitmask, masked, denied, first_rows)
 
 
 def plain(chosen: list[Chosen]) -> list[str]:
