@@ -163,6 +163,9 @@ class Generation(Generic[T]):
 
     def _judge(self, end: UpstreamEnd) -> Iterator[Event[T]]:
         self._raise_if_cut(end)
+        if self._is_filed_as_thinking(end):
+            end = replace(end, notes=(*end.notes, "the upstream filed the answer as thinking; it was taken as the answer"))
+            yield from self._attempt.refile(is_wrapped=self._is_wrapped)
         content = self._attempt.content
         # Content without an answer is a preamble to the user, in a channel that is not the final one.
         if end.is_reasoning_open or (not content.strip() and not self._takes_blank):
@@ -180,6 +183,14 @@ class Generation(Generic[T]):
         self._is_done = True
         was_bare = text == content.strip()
         yield FinalResult(self._result(end, answer.value, was_bare=was_bare))
+
+    def _is_filed_as_thinking(self, end: UpstreamEnd) -> bool:
+        """Whether a server that bound its model from the first token on called the whole answer thinking (vllm#16182)."""
+        reasoning, content = self._attempt.reasoning, self._attempt.content
+        may_be = self._schema is not None and self._traits.extracts_answer and end.finish_reason == "stop"
+        if not may_be or end.is_reasoning_open is not None or content.strip() or not reasoning.strip():
+            return False
+        return not isinstance(self._output.validate(reasoning.strip(), is_wrapped=self._is_wrapped), tuple)
 
     def _raise_if_cut(self, end: UpstreamEnd) -> None:
         content = self._attempt.content
@@ -296,6 +307,10 @@ class _AttemptText:
             self.logprobs += delta.logprobs
             yield ContentDelta(delta.content, delta.logprobs)
             yield from self._partial_event(self._feed(delta.content), is_wrapped)
+
+    def refile(self, *, is_wrapped: bool) -> Iterator[Event[Any]]:
+        text, self._reasoning, self._content = self.reasoning, [], []
+        yield from self.receive(UpstreamDelta(content=text), is_wrapped=is_wrapped)
 
     def end(self, *, is_wrapped: bool) -> Iterator[Event[Any]]:
         self.is_ended = True

@@ -12,6 +12,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 Enforcement = Literal["masked", "upstream", "validated"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+IMPOSSIBLE = -9999.0
+"""In place of a log-probability of minus infinity, which JSON does not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ Knows text only. The rules:
 - A header is an opener, what the message is, and the header's end; a frame may stand before the opener and belongs to it. What
   looks like a header and is none is text: it has no end within `MAX_HEADER_LEN` characters, or a closer stands in it. The text of
   the header decides: the answer, else a message to someone else, else a preamble to the user, else thinking.
+- Where a header is due, one that a closer breaks off is a message of nobody (gpt-oss writes `<|channel|>??<|end|>` now and then):
+  it goes with the reasoning as it stands, and the next message begins. Not where openers are plain text.
 - The answer ends the reasoning. From there on everything is content and every marker is data, but for the closers that the
   output ends with; a second answer is data too.
 - A preamble is content as well, but it is not the answer; under a constraint (`structured`) it goes with the reasoning.
@@ -137,7 +139,12 @@ class ChannelParser(BufferedParser):
             return False
         raw = self._take(header.stop)
         if header.kind is None:
-            self._begin_unlabelled(self._origin)
+            is_due = self._origin is _Phase.HEAD or self._origin is _Phase.BETWEEN
+            if header.is_closed and is_due and self._inner.match(raw) is not None:
+                self._held.clear()
+                self._begin_message(_Phase.REASONING, raw)
+            else:
+                self._begin_unlabelled(self._origin)
             self._add(raw)
             return True
         if self._origin is _Phase.HELD:
@@ -287,10 +294,12 @@ class _Header(NamedTuple):
     Attributes:
         stop: Where it ends; if it is none, where the marker ends that looked like its beginning.
         kind: The phase of the message, None if it is no header.
+        is_closed: Whether it is none since a closer stands in it.
     """
 
     stop: int
     kind: _Phase | None
+    is_closed: bool = False
 
 
 class _HeaderReader:
@@ -308,9 +317,11 @@ class _HeaderReader:
         """Return the header that a text begins with, None while more text is needed to tell."""
         window = text[:MAX_HEADER_LEN]
         end, stop = self._find_end(window)
-        if self._is_broken(window[:stop], window[:end]) or (stop is None and len(window) == MAX_HEADER_LEN):
+        is_closed = self._closers.find(window[:stop]) is not None
+        if is_closed or self._is_misspelt(window[:end]) or (stop is None and len(window) == MAX_HEADER_LEN):
             first = self._first.match(text)
-            return _Header(first.stop if first is not None else 1, None)
+            # Openers that are text may be seen to be none before the closer comes.
+            return _Header(first.stop if first is not None else 1, None, is_closed and not self.channels.plain_openers)
         return None if stop is None else _Header(stop, self._classify(window[:end]))
 
     def _find_end(self, window: str) -> tuple[int | None, int | None]:
@@ -321,9 +332,7 @@ class _HeaderReader:
         opener = self._openers.find(window)
         return (opener.stop, opener.stop) if opener is not None else (None, None)
 
-    def _is_broken(self, header: str, text: str) -> bool:
-        if self._closers.find(header) is not None:
-            return True
+    def _is_misspelt(self, text: str) -> bool:
         named = self._split.split(text, maxsplit=1)[1:]
         return self.channels.plain_openers and any(len(name.split()) > 1 or name != name.strip() for name in named)
 

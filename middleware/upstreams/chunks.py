@@ -1,8 +1,8 @@
 """What servers call thinking, and where they put it, read into two texts.
 
 Fields seen in the wild: `reasoning_content` (DeepSeek, SGLang, llama.cpp), `reasoning` (vLLM, Ollama, Groq, OpenRouter),
-`thinking` (litellm#20737), `thinking_blocks` (Anthropic through litellm), and content as a list of parts (Mistral). litellm drops
-the third and the last, so chunks are put straight before it reads them: `ChunkTap`.
+`thinking` (litellm#20737), `thinking_blocks` (Anthropic through litellm), `reasoning_details` (OpenRouter), and content as a list
+of parts (Mistral). litellm drops what is not of the first two, so chunks are put straight before it reads them: `ChunkTap`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
-from ..result import TokenLogprob
+from ..result import IMPOSSIBLE, TokenLogprob
+from .error_document import ErrorDocument
 
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
+_PART_FIELDS = ("thinking_blocks", "reasoning_details")
+# litellm takes a finish reason that it does not know for `stop`.
+_LENGTH_REASONS = frozenset({"model_length", "max_length", "max_output_tokens"})
+_TEXT_FIELDS = ("text", "thinking", "content", "summary")
 _THINKING_TYPES = frozenset({"thinking", "reasoning", "reasoning_content"})
 
 
@@ -27,7 +32,7 @@ def read_delta(delta: Any) -> tuple[str, str]:
     for name in _FIELDS:
         if text := _join_text(get(delta, name)):
             return text, content
-    return in_parts or _join_text(get(delta, "thinking_blocks")), content
+    return in_parts or next((text for name in _PART_FIELDS if (text := _join_text(get(delta, name)))), ""), content
 
 
 def read_logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
@@ -38,7 +43,9 @@ def read_logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
 def _read_logprob(item: Any) -> TokenLogprob:
     data = get(item, "bytes")
     top = tuple(map(_read_logprob, get(item, "top_logprobs") or ()))
-    return TokenLogprob(str(get(item, "token")), float(get(item, "logprob")), None if data is None else bytes(data), top)
+    logprob = get(item, "logprob")
+    value = IMPOSSIBLE if logprob is None else float(logprob)  # servers send null for minus infinity
+    return TokenLogprob(str(get(item, "token")), value, None if data is None else bytes(data), top)
 
 
 def _read_content(content: Any) -> tuple[str, str]:
@@ -49,14 +56,14 @@ def _read_content(content: Any) -> tuple[str, str]:
 
 
 def _join_text(value: Any) -> str:
-    """Text of a string, of a part (`text`, `thinking`, `content`), or of a list of either."""
+    """Text of a string, of a part (`text`, `thinking`, `content`, `summary`), or of a list of either."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
         return "".join(map(_join_text, value))
     if value is None:
         return ""
-    return next((text for name in ("text", "thinking", "content") if (text := _join_text(get(value, name)))), "")
+    return next((text for name in _TEXT_FIELDS if (text := _join_text(get(value, name)))), "")
 
 
 class ChunkTap:
@@ -107,7 +114,10 @@ class ChunkTap:
             self._has_reasoning_count |= get(details, "reasoning_tokens") is not None
         for choice in get(chunk, "choices") or ():
             self._num_choices += 1
-            self._has_finish_reason |= bool(get(choice, "finish_reason"))
+            reason = get(choice, "finish_reason")
+            self._has_finish_reason |= bool(reason)
+            if reason in _LENGTH_REASONS:
+                _put(choice, "finish_reason", "length")
             delta = get(choice, "delta")
             if delta is not None:
                 self.refusal += _join_text(get(delta, "refusal"))
@@ -116,7 +126,7 @@ class ChunkTap:
 
     def _straighten_delta(self, delta: Any) -> None:
         has_parts = isinstance(get(delta, "content"), list)
-        if not has_parts and not get(delta, "thinking"):
+        if not has_parts and not any(get(delta, name) for name in ("thinking", "reasoning_details")):
             return
         reasoning, content = read_delta(delta)
         if reasoning:
@@ -135,11 +145,15 @@ def _put(item: Any, name: str, value: Any) -> None:
 class _Tapped:
     def __init__(self, stream: Any, tap: ChunkTap) -> None:
         self._stream, self._tap = stream, tap
+        self._document = ErrorDocument.of(stream)
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
+        if self._document is not None:
+            document, self._document = self._document, None
+            document.check(document.response.read())
         return self._tap.straighten(next(self._stream))
 
     def close(self) -> None:
@@ -149,11 +163,15 @@ class _Tapped:
 class _AsyncTapped:
     def __init__(self, stream: Any, tap: ChunkTap) -> None:
         self._stream, self._tap = stream, tap
+        self._document = ErrorDocument.of(stream)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
+        if self._document is not None:
+            document, self._document = self._document, None
+            document.check(await document.response.aread())
         return self._tap.straighten(await anext(self._stream))
 
     async def aclose(self) -> None:

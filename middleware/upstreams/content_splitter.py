@@ -6,12 +6,20 @@ model's family.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reasoning_parsers import FamilyRegistry, ReasoningFamily, ReasoningParser, get_parser, installed_registry, is_named
 
 from .base import UpstreamDelta
 
 # What an answer under a schema begins with: an object or a code fence. Other text may be thinking that the chat template opened.
 _ANSWER_HEADS = ("{", "`")
+# Tags that models were told to think in, whatever their own are. An answer under a schema begins with none of them.
+_OTHER_STARTS = tuple(
+    f"<{name}>"
+    for name in ("thinking", "thought", "thoughts", "reasoning", "reflection", "analysis", "scratchpad", "antThinking")
+)
+_USUAL_PAIR = ReasoningFamily(name="other_tags", start="<think>", end="</think>")
 
 
 def find_family(model: str, family: str, families: FamilyRegistry | None = None) -> ReasoningFamily | None:
@@ -83,15 +91,22 @@ class ContentSplitter:
                 head, self._head = self._head, ""
                 return UpstreamDelta(content=head + content)
             self._head += content
-            if not self._head.strip():
+            head = self._head.lstrip()
+            if not head or self._may_become_other_start(head):
                 return UpstreamDelta()
             content, self._head = self._head, ""
-            self._parser = self._choose_parser(self._family, content.lstrip())
+            self._parser = self._choose_parser(self._family, head)
         delta = self._parser.feed(content)
         return UpstreamDelta(delta.reasoning, delta.content)
 
+    def _may_become_other_start(self, head: str) -> bool:
+        return self._has_schema and any(start.startswith(head) and start != head for start in _OTHER_STARTS)
+
     def _choose_parser(self, family: ReasoningFamily, head: str) -> ReasoningParser:
         thinking = self._thinking
+        other = next((start for start in _OTHER_STARTS if self._has_schema and head.startswith(start)), None)
+        if other is not None and not any(head.startswith(start) for start in family.starts):
+            family = replace(_USUAL_PAIR, start=other, end=f"</{other[1:]}")
         if self._has_schema and head.startswith(_ANSWER_HEADS):
             # The answer stands at the head. Not even a closing marker in it, inside a string, ends anything.
             return get_parser(family, prompt_state="ended")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..result import TokenLogprob
-
-IMPOSSIBLE = -9999.0
-"""In place of minus infinity, which JSON does not have."""
+from ..result import IMPOSSIBLE, TokenLogprob
 
 
 class StepOutput(Protocol):

@@ -23,6 +23,8 @@ class Reply:
         finish_reason: None = the stream breaks off.
         status: Anything but 200 sends `body` instead of a stream.
         error_frame: Sent after the deltas.
+        raw: Sent as it stands, in place of all that.
+        content_type: Of the stream, or of `raw`.
     """
 
     deltas: Sequence[dict[str, Any] | float] = ()
@@ -32,10 +34,18 @@ class Reply:
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     error_frame: dict[str, Any] | None = None
+    raw: str | None = None
+    content_type: str = "text/event-stream"
 
 
 def text_reply(*pieces: str, **options: Any) -> Reply:
     return Reply([{"content": piece} for piece in pieces], **options)
+
+
+def frames_reply(*frames: dict[str, Any] | str) -> Reply:
+    """Frames as a server wrote them; a text is sent as it stands."""
+    texts = [frame if isinstance(frame, str) else f"data: {json.dumps(frame)}\n\n" for frame in frames]
+    return Reply(raw="".join(texts) + "data: [DONE]\n\n")
 
 
 def refusal(status: int, message: str = "no", **options: Any) -> Reply:
@@ -101,19 +111,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_stream(self, reply: Reply) -> None:
         self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-type", reply.content_type)
         self.end_headers()
+        if reply.raw is not None:
+            self.wfile.write(reply.raw.encode())
+            return
         for delta in reply.deltas:
             if isinstance(delta, float):
                 time.sleep(delta)
             else:
-                self._frame(_chunk(delta))
+                self._frame(chunk(delta))
         if reply.error_frame is not None:
             self._frame(reply.error_frame)
         if reply.finish_reason is not None:
-            self._frame(_chunk({}, reply.finish_reason))
+            self._frame(chunk({}, reply.finish_reason))
             if reply.usage is not None:
-                self._frame({**_chunk({}), "choices": [], "usage": reply.usage})
+                self._frame({**chunk({}), "choices": [], "usage": reply.usage})
             self.wfile.write(b"data: [DONE]\n\n")
 
     def _frame(self, payload: dict[str, Any]) -> None:
@@ -124,6 +137,6 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "test", "choices": [choice]}

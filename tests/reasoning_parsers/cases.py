@@ -14,8 +14,13 @@ Case = dict[str, Any]
 
 
 def load_cases(file_name: str, ids: tuple[str, ...]) -> list[Case]:
-    by_id = {case["id"]: case for case in json.loads((_FOLDER / file_name).read_text(encoding="utf-8"))}
+    by_id = {case["id"]: case for case in load_all_cases(file_name)}
     return [by_id[case_id] for case_id in ids]
+
+
+def load_all_cases(file_name: str) -> list[Case]:
+    cases: list[Case] = json.loads((_FOLDER / file_name).read_text(encoding="utf-8"))
+    return cases
 
 
 def make_case_parser(case: Case) -> ReasoningParser:

@@ -57,7 +57,7 @@ def _kind(channels: Channels, header: str) -> str:
 
 
 def _header(channels: Channels, text: str, start: int) -> tuple[int, str] | bool | None:
-    """Stop and kind of the header at `start`; None if it is none; False if the text ends before it is known."""
+    """Stop and kind of the header at `start`; None if it is none, True if a closer broke it off; False if it is not known yet."""
     window = text[start : start + MAX_HEADER_LEN]
     if channels.header_end:
         end = window.find(channels.header_end)
@@ -67,7 +67,7 @@ def _header(channels: Channels, text: str, start: int) -> tuple[int, str] | bool
         end = stop = -1 if first is None else first[0] + len(first[1])
     seen = window if end < 0 else window[:stop]
     if any(closer in seen for closer in channels.closers):
-        return None
+        return True
     if channels.plain_openers:
         found = re.search("|".join(map(re.escape, channels.openers)), window if end < 0 else window[:end])
         if found and re.search(r"\s", found.string[found.end() :]):
@@ -142,8 +142,12 @@ def reference_split(  # noqa: C901 - the rules in one place, on purpose
                         return result(is_answer)
                     reasoning.parts[-1] += text[body:]
                     return result(False)
-                if header is not None:
+                marks = [mark for mark in _inner(channels) if text.startswith(mark, body)]
+                if isinstance(header, tuple):
                     where = "header"
+                elif header and marks and not channels.plain_openers:
+                    where, is_held, is_head, begin, at = "reasoning", is_off, False, body, body + len(max(marks, key=len))
+                    continue
             elif not is_head and any(mark.startswith(text[body:]) for mark in (*channels.closers, *_due(channels))):
                 reasoning.parts[-1] += text[body:]
                 return result(False)
@@ -174,7 +178,7 @@ def reference_split(  # noqa: C901 - the rules in one place, on purpose
                 where, at, is_held, is_head, lead = "due", place + len(marker), False, False, ""
                 continue
             header = _header(channels, text, place)
-            if header is None:
+            if header is None or header is True:
                 at = place + len(marker)
                 continue
             if header is False:
