@@ -1,6 +1,6 @@
-"""EBNF: the dialect of xgrammar, which is that of GBNF (https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md).
+"""EBNF: the dialects of xgrammar and of GBNF (https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md).
 
-The start rule is `root`. `ebnf_writer.py` is the way back.
+The start rule is `root`. An alternative may be empty and `.` is any character, as in GBNF. `ebnf_writer.py` is the way back.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ _SUBJECT = "ebnf"
 MAX_REPEAT = 2**16
 _SPACES = frozenset(" \t\r\n")
 _NAME = re.compile(r"[A-Za-z_.\-][A-Za-z0-9_.\-]*")
+_ANY = re.compile(r"\.(?![A-Za-z0-9_.\-]*[A-Za-z0-9_])")
+"""A dot that begins no name."""
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _TOKEN_IDS = re.compile(r"\(\s*([0-9]{1,9}(?:\s*,\s*[0-9]{1,9})*)\s*\)")
+_GBNF_TOKEN = re.compile(r"(!?)<(?:\[([0-9]{1,9})\]|[^\s<>]+)>")
 _ESCAPES = {"n": 10, "r": 13, "t": 9, "\\": 92, '"': 34, "'": 39, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11, "?": 63, "e": 27}
-_CLASS_ESCAPES = frozenset("^$\\.*+?()[]{}|/-")
+_PUNCTUATION = frozenset("^$\\.*+?()[]{}|/-")
 _HEX_ESCAPE = re.compile(r"x([0-9A-Fa-f]{1,8})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
 MACROS = frozenset("TagDispatch TokenTagDispatch ExcludeToken".split())
 
@@ -80,6 +83,10 @@ class _Reader:
         if not self.cursor.take("::="):
             hint = "this looks like Lark" if self.cursor.peek() == ":" else None
             self.cursor.fail(f"`::=` must follow the name {name}", hint=hint)
+        start = self.cursor.index
+        self._skip_space()
+        if self.cursor.is_done or self._is_at_rule():
+            self.cursor.fail(f"the rule {name} says nothing", at=start, hint='write the empty text as ""')
         node = self._read_either()
         if not self.cursor.is_done and not self._is_at_rule():
             self.cursor.fail(f"unexpected {self.cursor.peek()!r}", hint=self._hint())
@@ -119,18 +126,13 @@ class _Reader:
 
     def _read_row(self) -> Node:
         items: list[Node] = []
-        start = self.cursor.index
         self._skip_space()
         while not self.cursor.is_done and self.cursor.peek() not in "|)" and not self._is_at_rule():
             item = self._read_item()
             if item is None:
-                break
+                self.cursor.fail(f"unexpected {self.cursor.peek()!r}", hint=self._hint())
             items.append(self._read_quantifiers(item))
             self._skip_space()
-        if not items and not self.cursor.is_done and self.cursor.peek() not in "|)" and not self._is_at_rule():
-            self.cursor.fail(f"unexpected {self.cursor.peek()!r}", hint=self._hint())
-        if not items:
-            self.cursor.fail("an empty alternative", at=start, hint='write the empty text as ""')
         return items[0] if len(items) == 1 else Row(tuple(items))
 
     def _read_item(self) -> Node | None:
@@ -143,6 +145,11 @@ class _Reader:
             return self._read_class()
         if char == "(":
             return self._read_group()
+        if char in ("<", "!"):
+            return self._read_gbnf_token(place)
+        if _ANY.match(cursor.text, cursor.index):
+            cursor.index += 1
+            return Chars(negate_ranges(()))
         name = self._read_name()
         if name is None:
             return None
@@ -176,6 +183,17 @@ class _Reader:
         ids = sorted({int(token_id) for token_id in match[1].split(",")})
         return Tokens(tuple((token_id, token_id) for token_id in ids), False, "", place)
 
+    def _read_gbnf_token(self, place: Place) -> Node | None:
+        match = _GBNF_TOKEN.match(self.cursor.text, self.cursor.index)
+        if match is None:
+            return None
+        if match[1] or match[2] is None:
+            self.cursor.fail(
+                "a token by name, or all tokens but one", hint="name tokens by id: <[151668]>", kind=UnsupportedGrammarError
+            )
+        self.cursor.index = match.end()
+        return Tokens(((int(match[2]), int(match[2])),), False, "", place)
+
     def _read_quantifiers(self, item: Node) -> Node:
         count = 0
         while (bounds := self._read_bounds()) is not None:
@@ -193,7 +211,8 @@ class _Reader:
             return None
         start = self.cursor.index
         self.cursor.index += 1
-        low = self._read_number()
+        self.cursor.take_while(_SPACES)
+        low = 0 if self.cursor.peek() == "," else self._read_number()
         high: int | None = low
         if self._take_spaced(","):
             high = None if self._take_spaced("}") else self._read_number()
@@ -247,9 +266,10 @@ class _Reader:
         char = self.cursor.next()
         if char in _ESCAPES:
             return _ESCAPES[char]
-        if in_class and char in _CLASS_ESCAPES:
+        if char in _PUNCTUATION:
             return ord(char)
-        self.cursor.fail(f"an unknown escape \\{char}", at=start)
+        hint = rf"it stands in a class here: [\{char}]" if not in_class and char in "dDwWsS" else None
+        self.cursor.fail(f"an unknown escape \\{char}", at=start, hint=hint)
 
     def _read_class(self) -> Node:
         start = self.cursor.index
