@@ -85,7 +85,8 @@ class _Reader:
             self.cursor.fail(f"`::=` must follow the name {name}", hint=hint)
         start = self.cursor.index
         self._skip_space()
-        if self.cursor.is_done or self._is_at_rule():
+        says_nothing = self.cursor.is_done or self._is_at_rule()
+        if says_nothing:
             self.cursor.fail(f"the rule {name} says nothing", at=start, hint='write the empty text as ""')
         node = self._read_either()
         if not self.cursor.is_done and not self._is_at_rule():

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import GrammarError, UnsupportedGrammarError
 from .char_classes import fold_case
 from .cursor import Cursor, raise_at
+from .inner_schemas import read_inner_schema, rewritten_inner_schema
 from .lark_common import COMMON_TERMINALS
 from .nodes import (
     EMPTY,
@@ -39,7 +40,6 @@ from .nodes import (
     walk,
 )
 from .regex_check import parse_regex
-from .schema_check import check_schema
 
 START = "start"
 _SUBJECT = "lark"
@@ -410,11 +410,11 @@ class _Reader:
         if self.cursor.take("%json"):
             schema = self._read_json(start)
             try:
-                check_schema(schema)
+                schema = rewritten_inner_schema(read_inner_schema(schema), "llguidance")
             except GrammarError as error:
                 pointer = error.pointer or "#"
                 raise_at(_SUBJECT, place, f"%json, at {pointer}: {error}", hint=error.hint, kind=type(error))
-            schema = {key: value for key, value in schema.items() if not key.startswith("x-")} | {"x-guidance": _COMPACT_JSON}
+            schema = (schema if isinstance(schema, dict) else {}) | {"x-guidance": _COMPACT_JSON}
             return Foreign("%json " + json.dumps(schema), "%json", "llguidance", place)
         if self.cursor.take("%regex"):
             return Foreign("%regex " + json.dumps(self._read_json(start)), "%regex", "llguidance", place)

@@ -1,23 +1,24 @@
 """Structural tags in xgrammar's format, read and checked by us (https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html).
 
 Errors name the place as a JSON pointer. Schemas, regular expressions and grammars inside are checked as if they stood alone. The
-older form (`structures` and `triggers`) is read too.
+older form (`structures` and `triggers`) is read too, and errors name its places.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from ..errors import GrammarError, InvalidGrammarError, UnsupportedGrammarError
 from .ebnf import parse_ebnf
+from .inner_schemas import read_inner_schema
 from .lark import parse_lark
 from .nodes import MAX_DEPTH
 from .regex_check import parse_regex
 from .rewrite.graph import escape_pointer
 from .rules_check import check_rules
-from .schema_check import check_schema
 
 MAX_CHARS = 2**22
 _MAX_COUNT = 2**31 - 1
@@ -31,12 +32,16 @@ class _Field(NamedTuple):
 class _Walker:
     """Checks values at pointers; formats wait in a list, so that depth costs no stack."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_place: Callable[[str], str]) -> None:
         self.waiting: list[tuple[Any, str, int]] = []
         self.depth = 0
+        self._name_place = name_place
 
-    def fail(self, problem: str, pointer: str, *, kind: type[GrammarError] = InvalidGrammarError) -> NoReturn:
-        raise kind(f"structural tag, at {pointer}: {problem}", pointer=pointer)
+    def fail(
+        self, problem: str, pointer: str, *, kind: type[GrammarError] = InvalidGrammarError, hint: str | None = None
+    ) -> NoReturn:
+        place = self._name_place(pointer)
+        raise kind(f"structural tag, at {place}: {problem}", pointer=place, hint=hint)
 
     def check_all(self, value: Any, pointer: str) -> None:
         self.format(value, pointer)
@@ -110,9 +115,9 @@ class _Walker:
 
     def schema(self, value: Any, pointer: str) -> None:
         try:
-            check_schema(value)
+            read_inner_schema(value)
         except GrammarError as error:
-            self.fail(str(error), pointer + (error.pointer or "#")[1:], kind=type(error))
+            self.fail(str(error), pointer + (error.pointer or "#")[1:], kind=type(error), hint=error.hint)
 
     def dispatches(self, value: Any, pointer: str, *, is_token: bool = False) -> None:
         for index, item in enumerate(self._list(value, pointer)):
@@ -152,7 +157,7 @@ def _check_regex(walker: _Walker, value: Mapping[str, Any], pointer: str) -> Non
     try:
         parse_regex(value["pattern"])
     except GrammarError as error:
-        walker.fail(str(error), f"{pointer}/pattern", kind=type(error))
+        walker.fail(str(error), f"{pointer}/pattern", kind=type(error), hint=error.hint)
 
 
 def _check_grammar(walker: _Walker, value: Mapping[str, Any], pointer: str) -> None:
@@ -162,7 +167,7 @@ def _check_grammar(walker: _Walker, value: Mapping[str, Any], pointer: str) -> N
     try:
         check_rules(parse_ebnf(value["grammar"]) if syntax == "ebnf" else parse_lark(value["grammar"]), syntax)
     except GrammarError as error:
-        walker.fail(str(error), f"{pointer}/grammar", kind=type(error))
+        walker.fail(str(error), f"{pointer}/grammar", kind=type(error), hint=error.hint)
 
 
 def _check_style(walker: _Walker, value: Mapping[str, Any], pointer: str) -> None:
@@ -259,12 +264,32 @@ def check_structural_tag(tag: Any) -> str:
     tag = json.loads(text)
     if not isinstance(tag, dict):
         raise InvalidGrammarError("a structural tag is an object", pointer="#")
+    name_place: Callable[[str], str] = str
     if "structures" in tag:
-        tag = _from_older_form(tag)
+        tag, name_place = _from_older_form(tag), _older_place
     if tag.get("type", "structural_tag") != "structural_tag" or "format" not in tag:
         raise InvalidGrammarError('a structural tag looks like {"type": "structural_tag", "format": {...}}', pointer="#")
-    _Walker().check_all(tag["format"], "#/format")
-    return json.dumps({"type": "structural_tag", "format": tag["format"]}, ensure_ascii=False, separators=(",", ":"))
+    _Walker(name_place).check_all(tag["format"], "#/format")
+    read = map_formats({"type": "structural_tag", "format": tag["format"]}, _with_schema_read)
+    return json.dumps(read, ensure_ascii=False, separators=(",", ":"))
+
+
+def _with_schema_read(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "json_schema": read_inner_schema(found["json_schema"])} if "json_schema" in found else found
+
+
+def tag_schemas(source: str) -> Iterator[tuple[str, Any]]:
+    """Give the schemas inside a tag that was checked, each with the pointer of its place."""
+    waiting: list[tuple[str, Any]] = [("#/format", json.loads(source)["format"])]
+    while waiting:
+        pointer, value = waiting.pop()
+        items = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
+        for key, item in items:
+            place = f"{pointer}/{key}"
+            if key == "json_schema":
+                yield place, item
+            elif key not in _TEXT_FIELDS:
+                waiting.append((place, item))
 
 
 def _from_older_form(tag: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,6 +311,17 @@ def _from_older_form(tag: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": tag.get("triggers"), "tags": tags}}
 
 
+def _older_place(pointer: str) -> str:
+    """Give the place in the older form of a place in today's."""
+    place = re.sub("^#/format/tags(?=/|$)", "#/structures", pointer)
+    place = re.sub("^(#/structures/[0-9]+)/content/json_schema", r"\1/schema", place)
+    return re.sub("^#/format(?=/|$)", "#", place)
+
+
+_TEXT_FIELDS = ("json_schema", "grammar", "pattern")
+"""What a schema or a text holds is no format."""
+
+
 def map_formats(tag: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """Give a copy of a checked tag in which `change` was applied to every format, inner ones first."""
 
@@ -294,8 +330,7 @@ def map_formats(tag: dict[str, Any], change: Callable[[dict[str, Any]], dict[str
             return [apply(item) for item in value]
         if not isinstance(value, dict):
             return value
-        # What a schema or a text holds is no format.
-        inner = {key: item if key in ("json_schema", "grammar", "pattern") else apply(item) for key, item in value.items()}
+        inner = {key: item if key in _TEXT_FIELDS else apply(item) for key, item in value.items()}
         return change(inner) if "type" in inner else inner
 
     return {**tag, "format": apply(tag["format"])}

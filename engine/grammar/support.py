@@ -6,17 +6,20 @@ prove both ways on the installed backends, so that a new version of one makes a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 from ..errors import UnsupportedGrammarError
+from .inner_schemas import unmasked
 from .rewrite import BACKENDS, JsonSchema, Rewriting, program_of, rewriting_of
 from .rewrite.expand import ASSERTING
 from .schema_check import walk_schemas
 from .sources import ebnf_text, lark_text
 from .spec import GrammarSpec
+from .structural_tag import tag_schemas
 
 Status = Literal["masked", "checked", "refused"]
 MAX_REMEMBERED = 16
@@ -78,7 +81,22 @@ def support_report(spec: GrammarSpec) -> SupportReport:
     if spec.kind == "json_schema":
         return _with_options(spec, _schema_report(spec.source))
     status, reasons = _text_status(spec)
-    return SupportReport((SupportEntry("#", spec.kind, status, "; ".join(reasons)),))
+    entry = SupportEntry("#", spec.kind, status, "; ".join(reasons))
+    return SupportReport((entry, *_tag_entries(spec.source)) if spec.kind == "structural_tag" else (entry,))
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _tag_entries(source: str) -> tuple[SupportEntry, ...]:
+    """Say what becomes of the schemas inside a tag: nobody checks them afterwards, so what is not masked is refused."""
+    entries = []
+    for place, schema in tag_schemas(source):
+        missed = unmasked(schema, "xgrammar")
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        for pointer in dict.fromkeys((*_asserting_pointers(text), *missed)):
+            found: Status = "refused" if pointer in missed else "masked"
+            status: dict[str, Status] = {"xgrammar": found, "llguidance": "refused"}
+            entries.append(SupportEntry(place + pointer[1:], _keyword(pointer), status, missed.get(pointer, "")))
+    return tuple(entries)
 
 
 class Enforcement:
@@ -213,7 +231,10 @@ def _is_open(schema: Any) -> bool:
 
 
 def _entry(pointer: str, rewritings: Mapping[str, Rewriting]) -> SupportEntry:
-    keyword = pointer.rsplit("/", 1)[-1].replace("~1", "/").replace("~0", "~")
     status: dict[str, Status] = {name: "checked" if pointer in found.checked else "masked" for name, found in rewritings.items()}
     said = [notes[pointer] for found in rewritings.values() for notes in (found.checked, found.narrowed) if pointer in notes]
-    return SupportEntry(pointer, keyword, status, "; ".join(dict.fromkeys(said)))
+    return SupportEntry(pointer, _keyword(pointer), status, "; ".join(dict.fromkeys(said)))
+
+
+def _keyword(pointer: str) -> str:
+    return pointer.rsplit("/", 1)[-1].replace("~1", "/").replace("~0", "~")

@@ -14,7 +14,7 @@ from engine.grammar import GrammarManager
 from engine.grammar.closing import check_way_out, closing_tokens
 from engine.grammar.forced import MAX_FORCED_BYTES
 from engine.grammar.vocabulary import Vocabulary, read_vocabulary
-from tests.engine.grammar_backends import BACKENDS, SMALL, new_matcher, schema_spec
+from tests.engine.grammar_backends import BACKENDS, SMALL, allowed, new_matcher, schema_spec
 from tests.engine.odd_tokenizers import byte_level, save_tiny_model
 
 STOP = 256
@@ -74,6 +74,34 @@ def test_constraint_is_refused_where_no_tokens_spell_a_value(name: str, backend:
     way = closing_tokens(matcher, vocabulary, 50)
     assert way is not None
     jsonschema_rs.validate(schema, json.loads(b"".join(vocabulary.token_bytes[token_id] for token_id in way)))
+
+
+ALL_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
+    "llguidance-265": (
+        {**ONE_KEY, "properties": {"score": {"type": "integer"}}, "required": ["score"], "patternProperties": {"^score$": {}}},
+        '{"score":5',
+    ),
+    "record-of-an-enum": (
+        {"type": "object", "propertyNames": {"enum": ["x", "y"]}, "additionalProperties": {"enum": [True, False]},
+         "required": ["x", "y"]},
+        '{"x":true,"y":false',
+    ),
+    "optional": (
+        {"type": "object", "properties": {"a1": {"type": "integer"}, "a2": {"type": "integer"}}, "additionalProperties": False,
+         "patternProperties": {"^a[12]$": {"minimum": 3}}},
+        '{"a2":4',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("schema", "written"), ALL_WRITTEN.values(), ids=ALL_WRITTEN)
+def test_object_that_has_all_its_names_takes_no_comma(schema: dict[str, Any], written: str, backend: str) -> None:
+    matcher = new_matcher(BACKENDS[backend](SMALL), schema_spec(schema))
+    assert matcher.accept_bytes(written.encode())
+    tokens = [SMALL.token_bytes[token_id] for token_id in allowed(matcher)]
+    assert b"}" in tokens
+    assert not any(b"," in token for token in tokens)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

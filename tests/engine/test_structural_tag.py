@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine import GrammarError, GrammarSpec, InvalidGrammarError, UnsupportedGrammarError
+from engine.grammar.support import support_report
 from tests.engine.grammar_backends import SPECIAL, STOP, accepts, allowed, make_backend, new_matcher
 
 INTEGER = {"type": "json_schema", "json_schema": {"type": "integer"}}
@@ -17,6 +18,10 @@ TOOL = {"type": "tag", "begin": "<f=a>", "content": INTEGER, "end": "</f>"}
 
 def tag(**fields: Any) -> dict[str, Any]:
     return {"type": "structural_tag", "format": fields}
+
+
+def schema(inside: Any, **fields: Any) -> dict[str, Any]:
+    return tag(type="json_schema", json_schema=inside, **fields)
 
 
 # (tag, accepted, refused)
@@ -46,6 +51,19 @@ TAGS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
         ("<f=a>x</f>",),
     ),
     "number": (tag(**INTEGER), ("1" * 20,), ("1" * 30, "1e400")),
+    "xgrammar-895": (schema({"type": "string", "pattern": "^[0-9a-f]+$", "maxLength": 4}), ('"beef"',), ('"beef0"', '"x"')),
+    "xgrammar-859": (
+        schema({"allOf": [{"required": ["a"], "properties": {"a": {"type": "integer"}}}, {"type": "object", "required": ["b"]}]}),
+        ('{"a":1,"b":""}',),
+        ('{"a":1}', '{"a":"","b":1}'),
+    ),
+    "sglang-37839": (schema({"type": "string", "not": {"const": "x"}}), ('"xx"', '""'), ('"x"',)),
+    "allOf-in-xml": (
+        schema({"allOf": [{"type": "object", "properties": {"a": {"type": "string", "maxLength": 2}}, "required": ["a"],
+                           "additionalProperties": False}]}, style="qwen_xml"),
+        ("<parameter=a>xy</parameter>",),
+        ("<parameter=a>xyz</parameter>", ""),
+    ),
 }  # fmt: skip
 
 
@@ -110,6 +128,13 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "repeat": (tag(type="repeat", min=3, max=2, content=INTEGER), "#/format", "at least min"),
     "flag": (tag(type="triggered_tags", triggers=["<f"], tags=[TOOL], at_least_one=1), "#/format/at_least_one", "true or false"),
     "older": ({"structures": [{"begin": "x"}], "triggers": ["x"]}, "#/structures/0", "begin, schema and end"),
+    "older-schema": ({"structures": [{"begin": "x", "schema": {"items": {"type": "int"}}, "end": ""}], "triggers": ["x"]},
+                     "#/structures/0/schema/items/type", "not a valid JSON schema"),
+    "older-begin": ({"structures": [{"begin": "x", "schema": True, "end": ""}], "triggers": ["y"]}, "#/structures/0/begin",
+                    "one of"),
+    "older-triggers": ({"structures": [{"begin": "x", "schema": True, "end": ""}]}, "#/triggers", "one or more"),
+    "impossible": (schema({"type": "object", "properties": {"a": {"enum": []}}, "required": ["a"]}),
+                   "#/format/json_schema/properties/a", "no value can"),
 }  # fmt: skip
 
 
@@ -119,6 +144,24 @@ def test_invalid_tag_names_the_place(structure: Any, pointer: str, words: str) -
         GrammarSpec.structural_tag(structure)
     assert caught.value.pointer == pointer
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("style", ["json", "qwen_xml"])
+def test_tag_whose_schema_nobody_enforces_is_refused(style: str) -> None:
+    rows = {"type": "object", "properties": {"r": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}}
+    spec = GrammarSpec.structural_tag(tag(type="tag", begin="<", content=schema(rows, style=style)["format"], end=">"))
+    pointer = "#/format/content/json_schema/properties/r/uniqueItems"
+    assert support_report(spec).refused("xgrammar") == (pointer,)
+    assert pointer.replace("uniqueItems", "items") in support_report(spec).masked("xgrammar")
+    with pytest.raises(UnsupportedGrammarError, match="nobody checks it") as caught:
+        make_backend("xgrammar").check(spec)
+    assert caught.value.pointer == pointer
+    assert caught.value.hint
+
+
+def test_description_inside_a_tag_is_no_part_of_it() -> None:
+    bare, told = ({"type": "object", "properties": {"a": {"type": "integer"} | more}} for more in ({}, {"description": "<f>"}))
+    assert GrammarSpec.structural_tag(schema(bare)) == GrammarSpec.structural_tag(schema(told))
 
 
 def test_20000_levels_are_a_typed_error() -> None:

@@ -20,12 +20,14 @@ from ..bitmask import BITS_PER_WORD, clear_bits_inplace, set_bits_inplace
 from ..compile_cost import is_tiny_for_xgrammar
 from ..ebnf_writer import render_node
 from ..forced import spell_forced
+from ..inner_schemas import rewritten_inner_schema
 from ..matcher import CompiledGrammar, Matcher, Stepper
 from ..regex_check import parse_regex
+from ..rewrite import JsonSchema
 from ..schema_check import close_ranges, without_misread
 from ..sources import check_token_ids, ebnf_text, named_token_ids
 from ..spec import GrammarSpec
-from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_tokens
+from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_tokens, tag_schemas
 from ..support import rewritten_schema
 from ..vocabulary import Vocabulary
 from .lanes import Lanes, RowCost
@@ -206,15 +208,16 @@ def _parse(schema: str, *options: Any) -> str:
 
 def _structural_tag(spec: GrammarSpec) -> dict[str, Any]:
     """Give the tag with everything in it that we spell ourselves: schemas, regular expressions, Lark."""
+    schemas = _tag_schemas(spec)
 
     def change(found: dict[str, Any]) -> dict[str, Any]:
         text = None
-        if (
-            found["type"] == "json_schema"
-            and set(found) <= {"type", "json_schema", "style"}
-            and found.get("style", "json") == "json"
-        ):
-            text = _schema_ebnf(found["json_schema"], spec)
+        if "json_schema" in found:
+            schema = schemas[json.dumps(found["json_schema"])]
+            is_json = found["type"] == "json_schema" and found.get("style", "json") == "json"
+            if not is_json or set(found) > {"type", "json_schema", "style"}:
+                return {**found, "json_schema": without_misread(schema)}
+            text = _schema_ebnf(schema, spec)
         elif found["type"] == "regex":
             text = ebnf_text("regex", found["pattern"])
         elif found["type"] == "grammar":
@@ -222,6 +225,18 @@ def _structural_tag(spec: GrammarSpec) -> dict[str, Any]:
         return found if text is None else {"type": "grammar", "grammar": text}
 
     return map_formats(json.loads(spec.source), change)
+
+
+def _tag_schemas(spec: GrammarSpec) -> dict[str, JsonSchema]:
+    """Give the schemas inside a tag in the words of xgrammar, by their texts."""
+    schemas: dict[str, JsonSchema] = {}
+    for place, schema in tag_schemas(spec.source):
+        try:
+            schemas[json.dumps(schema)] = rewritten_inner_schema(schema, XGrammarBackend.name)
+        except GrammarError as error:
+            pointer = place + (error.pointer or "#")[1:]
+            raise type(error)(f"structural tag, at {pointer}: {error}", pointer=pointer, hint=error.hint) from error
+    return schemas
 
 
 def _first_line(error: Exception) -> str:

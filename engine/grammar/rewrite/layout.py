@@ -11,7 +11,7 @@ from .children import declared_names, item_conjunction, prefix_length, property_
 from .facets import Conjunction, Facets
 from .graph import Node
 from .pattern_parse import UnreadablePatternError
-from .regular import Language, TooLargeError, build
+from .regular import Language, TooLargeError, build, has_no_text
 from .text import text_language
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_PATTERNS = 4
 """Patterns for names at one place of which every combination is looked at."""
 MAX_PREFIX = 512
+MAX_MOVES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,9 @@ def _lay_regions(program: Program, layout: Layout, one: Facets, patterns: list[s
                 continue
             has_overlap |= len(inside) > 1
             child = _child_of(one, frozenset(inside))
-            layout.regions.append(Region(_without_known(program, layout, one, language, child), None, child))
+            language = _without_known(program, layout, one, language, child)
+            if not _is_known(program, layout, language):
+                layout.regions.append(Region(language, None, child))
     except (UnreadablePatternError, TooLargeError):
         layout.regions = []
         return False
@@ -137,6 +140,14 @@ def _without_known(program: Program, layout: Layout, one: Facets, language: Lang
         if not set(child) <= set(own) and languages.accepts(language, name):
             language = languages.intersection((language, languages.complement(languages.text(name))))
     return language
+
+
+def _is_known(program: Program, layout: Layout, language: Language) -> bool:
+    """Whether a region has no name beside the known ones: after all of them a comma would lead nowhere."""
+    languages = program.languages
+    known = [name for name in layout.properties if languages.accepts(language, name)]
+    others = languages.intersection((language, *(languages.complement(languages.text(name)) for name in known)))
+    return has_no_text(languages, others, max_moves=MAX_MOVES)
 
 
 def _lay_loosely(layout: Layout, one: Facets, patterns: list[str]) -> None:
