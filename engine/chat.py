@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from reasoning_parsers import (
     PROBE_TEXT,
     Detection,
     FamilyRegistry,
+    ReasoningFamily,
     ReasoningParserError,
     TokenizerFacts,
     detect_family,
@@ -59,7 +61,8 @@ class ChatFormat:
         """
         self.tokenizer = tokenizer
         self.detection = _find_family(tokenizer, family_name, families, model_config or {})
-        self.family = None if self.detection is None else self.detection.family
+        family = None if self.detection is None else self.detection.family
+        self.family = None if family is None else _with_turn_boundaries(family, tokenizer)
         self.markers = None if self.family is None else resolve_markers(tokenizer, self.family)
 
     def log_detection(self) -> None:
@@ -215,6 +218,27 @@ def _find_family(
     except ReasoningParserError as error:
         raise InvalidRequestError(str(error), param="family") from error
     return found
+
+
+def _with_turn_boundaries(family: ReasoningFamily, tokenizer: PreTrainedTokenizerBase) -> ReasoningFamily:
+    """Give the row with the tokens that the template writes behind a user's message, where it names none of this vocabulary.
+
+    Without any, a marker in an earlier turn, or in what the system prompt quotes (vllm#50594), would speak for the last turn.
+    """
+    if family.channels is not None or any(_token_to_id(tokenizer, text) is not None for text in family.turn_boundaries):
+        return family
+    messages = [{"role": "user", "content": PROBE_TEXT}]
+    try:
+        prompt = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    except Exception:  # no template, Jinja's own errors, and whatever the template's author raises
+        return family
+    _, found, tail = prompt.rpartition(PROBE_TEXT)
+    head = min((tail.partition(marker)[0] for marker in (*family.starts, *family.ends)), key=len) if found else ""
+    added = {
+        token_id: name for name, token_id in tokenizer.get_added_vocab().items() if name.strip() and name != tokenizer.unk_token
+    }
+    names = [added[token_id] for token_id in tokenizer.encode(head, add_special_tokens=False) if token_id in added]
+    return dataclasses.replace(family, turn_boundaries=(*family.turn_boundaries, *dict.fromkeys(names))) if names else family
 
 
 def _token_to_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
