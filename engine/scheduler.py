@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 PRIORITY_S = 30.0
 """A request of priority 1 stands in the queue as if it had come this much later; so nobody can be overtaken for ever."""
 
-DRAFTS_PER_STEP = 32
-"""Drafts of all sequences together: with a large batch a step is bound by computing, and a guess is no longer nearly free."""
+DRAFTS_PER_STEP = 64
+"""Drafts of all sequences together: with more rows a step is bound by computing, and a guess is no longer nearly free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Scheduler:
         max_num_batched_tokens: Budget of a step; more than `max_num_seqs`, so that every decoding sequence gets its token.
         max_queue: Sequences that may wait.
         grammar_timeout_s: A sequence whose grammar is not compiled by then fails.
-        max_draft_tokens: Drafts of one sequence in one step; with many sequences less, see `DRAFTS_PER_STEP`.
-        gain: Is told how many sequences decode in the step that is scheduled; None where nothing is measured.
+        max_draft_tokens: Drafts of one sequence in one step; of all together not more than `DRAFTS_PER_STEP`.
+        gain: Says which drafts are worth their rows; None takes all.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Scheduler:
         self._max_queue = max_queue
         self._grammar_timeout_s = grammar_timeout_s
         self._max_draft_tokens = max_draft_tokens
-        self._gain = gain
+        self._gain = gain or DraftGain(is_adaptive=False)
         # Both in the order of `_place`; the running ones that stand last are preempted first.
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
@@ -112,7 +112,7 @@ class Scheduler:
 
     @property
     def draft_limit(self) -> int:
-        """Drafts that one sequence may have in the next step."""
+        """Drafts that each sequence may have in the next step, if all have as many."""
         return min(self._max_draft_tokens, DRAFTS_PER_STEP // max(1, len(self._running)))
 
     def check_room(self, grammar: GrammarSpec | None = None) -> None:
@@ -172,8 +172,7 @@ class Scheduler:
         """Schedule what runs already, the first ones first; give the number of sequences that had to make room."""
         num_decoding = sum(sequence.num_pending_tokens == 1 for sequence in self._running)
         spare = self._max_num_batched_tokens - num_decoding
-        if self._gain is not None:
-            self._gain.begin_step(num_decoding)
+        self._gain.begin_step(num_decoding)
         num_preempted = 0
         for sequence in list(self._running):
             if sequence.status is not SequenceStatus.RUNNING:
@@ -183,27 +182,33 @@ class Scheduler:
             while num_tokens and not self._kv_cache.reserve(sequence, num_tokens):
                 num_preempted += 1
                 if self._preempt_last() is sequence:
-                    return num_preempted
-            if is_decoding:
-                drafts = self._draft(sequence, spare)
-                spare -= len(drafts)
-                chunks[sequence.request_id] = Chunk(sequence, 1, num_logits=1 + len(drafts), draft_token_ids=drafts)
-            elif num_tokens:
-                spare -= num_tokens
+                    num_tokens = 0
+            if num_tokens:
+                spare -= 0 if is_decoding else num_tokens
                 chunks[sequence.request_id] = _chunk(sequence, num_tokens)
+        self._draft(chunks, min(spare, DRAFTS_PER_STEP))
         return num_preempted
 
-    def _draft(self, sequence: Sequence, spare: int) -> tuple[int, ...]:
-        """Propose drafts within the budgets, and hold the blocks for them; nobody makes room for a guess."""
-        limit = min(self.draft_limit, spare, self._max_model_len - sequence.num_tokens)
+    def _draft(self, chunks: dict[str, Chunk], most: int) -> None:
+        """Add drafts that are worth it to the sequences that decode, and hold the blocks for them: `most` of all together."""
+        decoding = [sequence for sequence in self._running if sequence.request_id in chunks and sequence.num_pending_tokens == 1]
+        proposed = [(sequence, drafts) for sequence in decoding if (drafts := self._propose(sequence, most))]
+        if not proposed:
+            return
+        found = [sequence.drafts_found(len(drafts)) for sequence, drafts in proposed]
+        for (sequence, drafts), count in zip(proposed, self._gain.num_worth(found, most), strict=True):
+            # Nobody makes room for a guess: every other sequence may need one block for its next token.
+            if count and self._kv_cache.reserve(sequence, 1 + count, num_spared=len(self._running)):
+                chunks[sequence.request_id] = Chunk(sequence, 1, num_logits=1 + count, draft_token_ids=drafts[:count])
+
+    def _propose(self, sequence: Sequence, most: int) -> tuple[int, ...]:
+        limit = min(self._max_draft_tokens, most, self._max_model_len - sequence.num_tokens)
         try:
-            drafts = sequence.propose_drafts(limit) if limit > 0 else ()
+            return sequence.propose_drafts(limit) if limit > 0 else ()
         except Exception:  # a backend's; the mask will meet it again, where it ends this request only
             logger.exception("no drafts for request %s any more", sequence.request_id)
             sequence.drafter = None
             return ()
-        # Every other sequence may need one block for its next token.
-        return drafts if drafts and self._kv_cache.reserve(sequence, 1 + len(drafts), num_spared=len(self._running)) else ()
 
     def _schedule_waiting(self, chunks: dict[str, Chunk], *, may_start: bool) -> list[Sequence]:
         """Let sequences in, in order; those whose grammar compiles are skipped. Gives those whose grammar failed."""

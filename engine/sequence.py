@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from .logit_rules import LogitRules
 from .logprobs import TokenLogprobs
 from .metrics import RequestStats
 from .sampling_params import SamplingParams
-from .speculative import Drafter
+from .speculative import Drafter, Found
 from .split_text import make_split
 from .stop import StopStringFilter
 
@@ -240,6 +240,11 @@ class Sequence:
             # Behind the end of the thinking the grammar rules; its own drafts come in the next step.
             drafts = drafts[: gate.bounds(drafts).constraint_start]
         return tuple(drafts)
+
+    def drafts_found(self, num_drafts: int) -> Found:
+        """Say what the first so many of the drafts that were proposed last are."""
+        assert self.drafter is not None
+        return replace(self.drafter.found, sources=self.drafter.found.sources[:num_drafts])
 
     def finish(self, reason: StopReason, error: EngineError | None = None) -> None:
         """End the sequence; text that was held back is let out."""

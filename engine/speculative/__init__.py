@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .drafter import Drafter
-from .gain import DraftGain
+from .gain import DraftGain, Found
 from .ngram import NgramIndex
 from .spellings import Spellings
 
-__all__ = ["DraftGain", "Drafter", "NgramIndex", "Spellings"]
+__all__ = ["DraftGain", "Drafter", "Found", "NgramIndex", "Spellings"]

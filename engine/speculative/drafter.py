@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..grammar import Matcher
-from .gain import DraftGain, DraftSource
+from .gain import DraftGain, DraftSource, Found
 from .ngram import NgramIndex
 from .spellings import Spellings
 
@@ -66,6 +66,7 @@ class Drafter:
         self._lookups: list[tuple[int, int]] = []
         # Where each draft of the last proposal came from.
         self._sources: list[DraftSource] = []
+        self.found = Found((), is_constrained=False)
         self._suggested: list[int] = []
 
     def extend(self, token_ids: Sequence[int]) -> None:
@@ -94,9 +95,8 @@ class Drafter:
         drafts = self._find_free(suggested, limit) if matcher is None else self._find_allowed(matcher, suggested, limit)
         if suggested:
             self._gain.note_suggested(is_used="model" in self._sources)
-        num_worth = self._gain.num_worth(self._sources, is_constrained=is_constrained)
-        del self._sources[num_worth:]
-        return drafts[:num_worth]
+        self.found = Found(self._sources, is_constrained)
+        return drafts
 
     def _find_free(self, suggested: list[int], limit: int) -> list[int]:
         if drafts := suggested[:limit]:

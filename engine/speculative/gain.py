@@ -31,9 +31,10 @@ NUM_PLAIN_FIRST = 2
 PLAIN_EVERY = 64
 """Every so many steps with drafts one is plain, so that what drafts are compared with stays true."""
 NUM_DRAFTS_FIRST = 2
-"""Drafts of all sequences together in the first steps that have any."""
+"""Drafts of all sequences together in the first steps that have any; one for every fourth sequence, where that is more: the first
+row beyond a tile of a kernel can cost as much as several that fill it."""
 MAX_REST = 16
-"""Looks for drafts that are left out, at most, after looks that were not worth it."""
+"""Steps in which nobody looks for drafts, at most, after looks that were not worth it."""
 FORGET_AFTER = 256
 """Steps after which a cost that was not measured again is forgotten: drafts are tried anew, in case they gain by now."""
 
@@ -67,9 +68,22 @@ class _Rate:
         self.value += max(RATE_WEIGHT, 1 / self.count) * (sample - self.value)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Drafts that were found for one sequence.
+
+    Attributes:
+        sources: Where each comes from.
+        is_constrained: Whether a grammar rules them.
+    """
+
+    sources: Sequence[DraftSource]
+    is_constrained: bool
+
+
 @dataclass(slots=True)
 class _Rest:
-    """When to look for drafts again."""
+    """When to look for drafts again: steps until then, and how many they were the last time."""
 
     num_left: int = 0
     length: int = 1
@@ -108,10 +122,10 @@ class _Costs:
         """Whether the next step should have no drafts, since what they are compared with is unknown or was measured long ago."""
         return self.plain.count < NUM_PLAIN_FIRST or self.num_since_plain >= PLAIN_EVERY
 
-    def most_drafts(self) -> int:
+    def most_drafts(self, num_sequences: int) -> int:
         """Give the drafts that may be tried: twice as many as were timed, so that no try costs much."""
         known = self._known()
-        return 2 << known[-1] if known else NUM_DRAFTS_FIRST
+        return 2 << known[-1] if known else max(NUM_DRAFTS_FIRST, num_sequences // 4)
 
     def note(self, step_s: float, num_drafts: int) -> None:
         self.num_steps += 1
@@ -146,14 +160,17 @@ class DraftGain:
         self._model_use = _Rate(1.0, MODEL_PRIOR)
         self._costs: dict[int, _Costs] = {}
         self._num_sequences = 1
-        self._num_drafts = 0
-        self._is_plain_wanted = False
+        self._may_look = {False: True, True: True}
 
     def begin_step(self, num_sequences: int) -> None:
         """Say how many sequences decode in the step that is scheduled now."""
         self._num_sequences = max(1, num_sequences)
-        self._num_drafts = 0
-        self._is_plain_wanted = self._here().is_plain_due()
+        if not self.is_adaptive:
+            return
+        costs = self._here()
+        for is_constrained, rest in costs.rests.items():
+            rest.num_left = max(0, rest.num_left - 1)
+            self._may_look[is_constrained] = not costs.is_plain_due() and rest.num_left == 0
 
     def is_plain_due(self, num_sequences: int) -> bool:
         """Whether a step with so many sequences would have no drafts; does not change state."""
@@ -173,7 +190,7 @@ class DraftGain:
         """
         costs, rate, use = self._costs_of(num_sequences), self._rates["model"].value, self._model_use.value
         best, best_gain_s, num_expected = 0, 0.0, 0.0
-        for num_tokens in range(1, min(limit, max(1, costs.most_drafts() // num_sequences)) + 1):
+        for num_tokens in range(1, min(limit, max(1, costs.most_drafts(num_sequences) // num_sequences)) + 1):
             num_expected += rate**num_tokens
             # A token more for every sequence saves a step of all of them.
             step_gain_s = num_expected * costs.plain.value - costs.extra_s(num_sequences * num_tokens)
@@ -192,25 +209,28 @@ class DraftGain:
         self._model_use = _Rate(1.0, MODEL_PRIOR)
 
     def may_look(self, *, is_constrained: bool) -> bool:
-        """Whether to look for drafts at all: looking costs time too."""
-        if not self.is_adaptive:
-            return True
-        if self._is_plain_wanted:
-            return False
-        rest = self._here().rests[is_constrained]
-        rest.num_left = max(0, rest.num_left - 1)
-        return rest.num_left == 0
+        """Whether to look for drafts in this step at all: looking costs time too."""
+        return self._may_look[is_constrained]
 
-    def num_worth(self, sources: Sequence[DraftSource], *, is_constrained: bool) -> int:
-        """Give how many of the drafts that were found, from the first on, are worth it: 0 to all."""
-        if not self.is_adaptive or not sources:
-            return len(sources)
-        num_kept = self._best(sources)
-        rest = self._here().rests[is_constrained]
-        rest.length = 1 if num_kept else min(MAX_REST, rest.length * 2)
-        rest.num_left = 0 if num_kept else rest.length
-        self._num_drafts += num_kept
-        return num_kept
+    def num_worth(self, found: Sequence[Found], limit: int) -> list[int]:
+        """Give how many of the drafts of each sequence, from the first on, are worth it: 0 to all.
+
+        They are weighed together, the likeliest first: what a step costs by having drafts at all, all of them share.
+
+        Args:
+            found: By sequence.
+            limit: Drafts of all together, at most.
+        """
+        counts = [0] * len(found)
+        for position in self._best(found, limit):
+            counts[position] += 1
+        if self.is_adaptive:
+            for is_constrained, rest in self._here().rests.items():
+                own = [count for one, count in zip(found, counts, strict=True) if one.is_constrained == is_constrained]
+                if own:
+                    rest.length = 1 if any(own) else min(MAX_REST, rest.length * 2)
+                    rest.num_left = 0 if any(own) else rest.length
+        return counts
 
     def note_verified(self, sources: Sequence[DraftSource], num_accepted: int) -> None:
         """Take how many drafts of one sequence held; those behind the first that did not were not tried."""
@@ -226,18 +246,27 @@ class DraftGain:
         """
         self._here().note(step_s, num_drafts)
 
-    def _best(self, sources: Sequence[DraftSource]) -> int:
+    def _best(self, found: Sequence[Found], limit: int) -> list[int]:
+        """Give the position of the sequence of each draft that is worth it."""
+        # Chances only fall along a sequence, so its first drafts come first.
+        ranked: list[tuple[float, int, int]] = []
+        for position, one in enumerate(found):
+            chance = 1.0
+            for index, source in enumerate(one.sources):
+                chance *= self._rates[source].value if self.is_adaptive else 1.0
+                ranked.append((-chance, index, position))
+        ranked.sort()
+        if not self.is_adaptive:
+            return [position for _, _, position in ranked[:limit]]
         costs = self._here()
         token_s = costs.plain.value / self._num_sequences
-        already_s = costs.extra_s(self._num_drafts)
-        best, best_gain_s, chance, num_expected = 0, 0.0, 1.0, 0.0
-        for index, source in enumerate(sources[: max(0, costs.most_drafts() - self._num_drafts)]):
-            chance *= self._rates[source].value
-            num_expected += chance
-            gain_s = num_expected * token_s - (costs.extra_s(self._num_drafts + index + 1) - already_s)
+        best, best_gain_s, num_expected = 0, 0.0, 0.0
+        for num_drafts, (chance, _, _) in enumerate(ranked[: min(limit, costs.most_drafts(self._num_sequences))], start=1):
+            num_expected -= chance
+            gain_s = num_expected * token_s - costs.extra_s(num_drafts)
             if gain_s > best_gain_s:
-                best, best_gain_s = index + 1, gain_s
-        return best
+                best, best_gain_s = num_drafts, gain_s
+        return [position for _, _, position in ranked[:best]]
 
     def _here(self) -> _Costs:
         return self._costs_of(self._num_sequences)
