@@ -141,14 +141,14 @@ class Scheduler:
 
     def schedule(self) -> ScheduledStep:
         """Choose what the next step computes, and hold the blocks for it; never blocks."""
+        if not self._running:
+            self._kv_cache.check_idle()
         for sequence in self._running:
             self._kv_cache.publish(sequence)
         chunks: dict[str, Chunk] = {}
         num_preempted = self._schedule_running(chunks)
         # After a preemption nobody comes in: it would take the blocks that were just made free.
         failed = self._schedule_waiting(chunks, may_start=not num_preempted)
-        if not self._running:
-            self._kv_cache.check_idle()
         batch = [sequence for sequence in self._running if sequence.request_id in chunks]
         return ScheduledStep([chunks[sequence.request_id] for sequence in batch], failed, batch)
 

@@ -215,6 +215,17 @@ def test_abort_at_any_state_gives_everything_back(tiny_model: Path, state: str) 
     engine.close()
 
 
+def test_blocks_are_counted_between_any_two_requests(tiny_engine: LLMEngine, caplog: pytest.LogCaptureFixture) -> None:
+    cache = tiny_engine._kv_cache
+    for _ in range(2):
+        tiny_engine.generate([[5] * 40], SamplingParams(max_tokens=3))
+        assert "please report this" not in caplog.text
+    cache._pool.take(3)  # as by a sequence that was forgotten
+    tiny_engine.generate([[5] * 40], SamplingParams(max_tokens=3))
+    assert "3 blocks of the KV cache are held although nothing runs" in caplog.text
+    assert cache.num_free_blocks == cache.num_blocks
+
+
 def test_prompt_of_a_one_token_answer_is_known_afterwards(tiny_engine: LLMEngine) -> None:
     for _ in range(2):
         tiny_engine.generate([[5] * 40], SamplingParams(max_tokens=1))
