@@ -7,7 +7,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -67,6 +71,34 @@ inline float sum_of(floats x) {
   four b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
   b += __builtin_shufflevector(b, b, 2, 3, 0, 1);
   return b[0] + b[1];
+}
+
+// `a * b + c`, rounded once where the machine can do that: never left to the compiler, which would do it here and not there, so that
+// the numbers of a row would depend on its batch.
+inline floats multiply_add(floats a, floats b, floats c) {
+#if defined(__AVX512F__)
+  return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FP_FAST_FMAF)
+  for (int64_t i = 0; i < LANES; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return c;
+#else
+  return a * b + c;
+#endif
+}
+
+// The four sums of four vectors, added in the order of `sum_of`.
+inline void sums_of(floats a, floats b, floats c, floats d, float* place) {
+  const floats ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                    __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  const floats cd = __builtin_shufflevector(c, d, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                    __builtin_shufflevector(c, d, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  floats sums = __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+                __builtin_shufflevector(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  sums += __builtin_shufflevector(sums, sums, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  sums += __builtin_shufflevector(sums, sums, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  typedef float four __attribute__((vector_size(16)));
+  const four result = __builtin_shufflevector(sums, sums, 0, 4, 8, 12);
+  std::memcpy(place, &result, sizeof result);
 }
 
 // exp within 2 units in the last place for -87 <= x <= 88; what is below or above is taken as these.
@@ -177,39 +209,77 @@ struct Pages {
   const int32_t* table;
   int64_t block_size, stride, head;
 
-  // Calls `visit(j, place)` for the positions from `start` to `stop`.
+  // Calls `visit(j, place, count)` for the runs of neighbours among the positions from `start` to `stop`.
   template <typename Visit>
   inline void walk(int64_t start, int64_t stop, Visit visit) const {
     for (int64_t j = start; j < stop;) {
       const int64_t offset = j % block_size;
-      const int64_t end = std::min(stop, j - offset + block_size);
-      const T* place = pages + (table[j / block_size] * block_size + offset) * stride + head;
-      for (; j < end; ++j, place += stride) visit(j, place);
+      const int64_t count = std::min(stop - j, block_size - offset);
+      visit(j, pages + (table[j / block_size] * block_size + offset) * stride + head, count);
+      j += count;
     }
   }
 };
+
+// Calls `visit` for parts of `count` query heads: as many at a time as registers hold what is summed up for them.
+template <int64_t DIM, typename Visit>
+void by_group(int64_t count, Visit visit) {
+  constexpr int64_t MOST = 256 / DIM;
+  int64_t g = 0;
+  for (; g + MOST <= count; g += MOST) visit(g, std::integral_constant<int64_t, MOST>());
+  if (MOST > 3 && count - g == 3) return visit(g, std::integral_constant<int64_t, 3>());
+  for (; g + 2 <= count; g += 2) visit(g, std::integral_constant<int64_t, 2>());
+  if (g < count) visit(g, std::integral_constant<int64_t, 1>());
+}
+
+// Dot products of `GROUP` queries with the keys from `start` to `stop`: a key is widened once for all of them, and four keys are
+// added up together, since that takes longer than to multiply them.
+template <typename T, int64_t DIM, int64_t GROUP>
+void score_group(const float* queries, const Pages<T>& keys, int64_t start, int64_t stop, float* scores) {
+  const int64_t length = stop - start, stride = keys.stride;
+  keys.walk(start, stop, [=](int64_t j, const T* key, int64_t run) {
+    float* place = scores + j - start;
+    for (; run >= 4; run -= 4, key += 4 * stride, place += 4) {
+      floats dots[GROUP][4] = {};
+      for (int64_t d = 0; d < DIM; d += LANES) {
+        floats parts[4];
+        for (int64_t i = 0; i < 4; ++i) parts[i] = load(key + i * stride + d);
+        for (int64_t g = 0; g < GROUP; ++g) {
+          const floats query = load(queries + g * DIM + d);
+          for (int64_t i = 0; i < 4; ++i) dots[g][i] = multiply_add(query, parts[i], dots[g][i]);
+        }
+      }
+      for (int64_t g = 0; g < GROUP; ++g) sums_of(dots[g][0], dots[g][1], dots[g][2], dots[g][3], place + g * length);
+    }
+    for (; run > 0; --run, key += stride, ++place) {
+      for (int64_t g = 0; g < GROUP; ++g) {
+        floats dot = {};
+        for (int64_t d = 0; d < DIM; d += LANES) dot = multiply_add(load(queries + g * DIM + d), load(key + d), dot);
+        place[g * length] = sum_of(dot);
+      }
+    }
+  });
+}
 
 // `scores[g * length + j]`: dot products of `count` queries with the keys from `start` to `stop`.
 template <typename T, int64_t DIM>
 void score(const float* queries, const Pages<T>& keys, int64_t start, int64_t stop, int64_t count, int64_t dim, float* scores) {
   const int64_t length = stop - start;
-  keys.walk(start, stop, [=](int64_t j, const T* key) {
-    if constexpr (DIM > 0) {
-      floats parts[DIM / LANES];
-      for (int64_t d = 0; d < DIM / LANES; ++d) parts[d] = load(key + d * LANES);
-      for (int64_t g = 0; g < count; ++g) {
-        floats dot = load(queries + g * DIM) * parts[0];
-        for (int64_t d = 1; d < DIM / LANES; ++d) dot += load(queries + g * DIM + d * LANES) * parts[d];
-        scores[g * length + j - start] = sum_of(dot);
+  if constexpr (DIM > 0) {
+    by_group<DIM>(count, [&](int64_t g, auto size) {
+      score_group<T, DIM, size()>(queries + g * DIM, keys, start, stop, scores + g * length);
+    });
+  } else {
+    keys.walk(start, stop, [=](int64_t j, const T* key, int64_t run) {
+      for (; run > 0; --run, ++j, key += keys.stride) {
+        for (int64_t g = 0; g < count; ++g) {
+          float dot = 0.0f;
+          for (int64_t d = 0; d < dim; ++d) dot += queries[g * dim + d] * to_float(key[d]);
+          scores[g * length + j - start] = dot;
+        }
       }
-    } else {
-      for (int64_t g = 0; g < count; ++g) {
-        float dot = 0.0f;
-        for (int64_t d = 0; d < dim; ++d) dot += queries[g * dim + d] * to_float(key[d]);
-        scores[g * length + j - start] = dot;
-      }
-    }
-  });
+    });
+  }
 }
 
 // Turns scores into weights that sum to 1.
@@ -232,19 +302,38 @@ inline void soften(float* score, int64_t length) {
   for (int64_t j = 0; j < length; ++j) score[j] *= factor;
 }
 
+// Values of `GROUP` query heads, weighed: a value is widened once for all of them.
+template <typename T, int64_t DIM, int64_t GROUP>
+void mix_group(const float* weights, const Pages<T>& values, int64_t start, int64_t stop, T* out) {
+  const int64_t length = stop - start;
+  floats sums[GROUP][DIM / LANES] = {};
+  values.walk(start, stop, [&](int64_t j, const T* value, int64_t run) {
+    for (const float* weight = weights + j - start; run > 0; --run, ++weight, value += values.stride) {
+      for (int64_t d = 0; d < DIM / LANES; ++d) {
+        const floats part = load(value + d * LANES);
+        for (int64_t g = 0; g < GROUP; ++g) sums[g][d] = multiply_add(weight[g * length] + (floats){}, part, sums[g][d]);
+      }
+    }
+  });
+  for (int64_t g = 0; g < GROUP; ++g)
+    for (int64_t d = 0; d < DIM / LANES; ++d) store(out + g * DIM + d * LANES, sums[g][d]);
+}
+
 template <typename T, int64_t DIM>
-void mix(const float* weights, const Pages<T>& values, int64_t start, int64_t stop, int64_t dim, T* out) {
+void mix(const float* weights, const Pages<T>& values, int64_t start, int64_t stop, int64_t count, int64_t dim, T* out) {
+  const int64_t length = stop - start;
   if constexpr (DIM > 0) {
-    floats sums[DIM / LANES] = {};
-    values.walk(start, stop, [&](int64_t j, const T* value) {
-      for (int64_t d = 0; d < DIM / LANES; ++d) sums[d] += weights[j - start] * load(value + d * LANES);
+    by_group<DIM>(count, [&](int64_t g, auto size) {
+      mix_group<T, DIM, size()>(weights + g * length, values, start, stop, out + g * DIM);
     });
-    for (int64_t d = 0; d < DIM / LANES; ++d) store(out + d * LANES, sums[d]);
   } else {
-    for (int64_t d = 0; d < dim; ++d) {
+    for (int64_t i = 0; i < count * dim; ++i) {
+      const float* weight = weights + i / dim * length - start;
       float sum = 0.0f;
-      values.walk(start, stop, [&](int64_t j, const T* value) { sum += weights[j - start] * to_float(value[d]); });
-      put(out[d], sum);
+      values.walk(start, stop, [&](int64_t j, const T* value, int64_t run) {
+        for (; run > 0; --run, ++j, value += values.stride) sum += weight[j] * to_float(value[i % dim]);
+      });
+      put(out[i], sum);
     }
   }
 }
@@ -261,11 +350,8 @@ void attend_one(const T* query, const T* keys, const T* values, const int32_t* t
   float* queries = scores + count * length;
   for (int64_t i = 0; i < count * dim; ++i) queries[i] = to_float(query[first_head * dim + i]) * s.scale;
   score<T, DIM>(queries, Pages<T>{keys, table, s.block_size, stride, head}, start, stop, count, dim, scores);
-  for (int64_t g = 0; g < count; ++g) {
-    soften(scores + g * length, length);
-    mix<T, DIM>(scores + g * length, Pages<T>{values, table, s.block_size, stride, head}, start, stop, dim,
-                out + (first_head + g) * dim);
-  }
+  for (int64_t g = 0; g < count; ++g) soften(scores + g * length, length);
+  mix<T, DIM>(scores, Pages<T>{values, table, s.block_size, stride, head}, start, stop, count, dim, out + first_head * dim);
 }
 
 template <typename T>
@@ -273,7 +359,7 @@ void attend(const T* qkv, const T* keys, const T* values, const int32_t* tables,
             const int32_t* lengths, int64_t num_queries, int64_t window, const Shape& s, T* out, int threads) {
   const int64_t group = s.heads / s.kv_heads;
   // Few queries are spread over the cores by head, many by key head, which reads the keys once for all its query heads.
-  const int64_t count = num_queries * s.kv_heads >= 2 * threads ? group : 1;
+  const int64_t count = num_queries * s.kv_heads >= threads ? group : 1;
   const int64_t parts = s.heads / count;
 #pragma omp parallel num_threads(threads)
   {

@@ -75,7 +75,7 @@ def test_no_number_stays_no_number() -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("heads", [(4, 2, 8), (9, 3, 64), (2, 2, 128), (6, 1, 24)], ids=str)
+@pytest.mark.parametrize("heads", [(4, 2, 8), (9, 3, 64), (7, 1, 64), (2, 2, 128), (7, 1, 128), (6, 1, 24)], ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("variant", ["plain", "norms", "window"])
 def test_attention_equals_torch(dtype: torch.dtype, heads: tuple[int, int, int], lengths: str, variant: str) -> None:
@@ -95,6 +95,29 @@ def test_attention_equals_torch(dtype: torch.dtype, heads: tuple[int, int, int],
         results.append((ops.attend(qkv.clone(), layer, pages), pages.keys, pages.values))
     for wanted, got in zip(*results, strict=True):
         assert_near(got, wanted)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("heads", [(9, 3, 64), (7, 1, 64), (7, 1, 128)], ids=str)
+@pytest.mark.parametrize("window", [None, 10], ids=["all", "window"])
+def test_attention_of_a_head_does_not_depend_on_what_is_computed_with_it(
+    dtype: torch.dtype, heads: tuple[int, int, int], window: int | None
+) -> None:
+    """With many cores and few tokens each head is computed by itself, else those of a key head together."""
+    num_heads, num_kv_heads, dim = heads
+    layout = new_layout(dtype, heads=num_heads, kv_heads=num_kv_heads, dim=dim)
+    torch.manual_seed(2)
+    lengths = [(1, 5), (1, 33), (2, 16), (1, 17), (1, 67)]
+    qkv = torch.randn(6, (num_heads + 2 * num_kv_heads) * dim).to(dtype)
+    results = []
+    for num_threads in (1, 64):
+        ops = native_ops(layout)
+        batch, cache = new_batch(lengths, layout, block_size=7)
+        ops.begin(batch)
+        ops._threads = num_threads
+        results.append(ops.attend(qkv.clone(), new_layer(norm=None, window=window), cache.layers[0]))
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("is_native", [pytest.param(True, marks=needs_compiler), False], ids=["kernels", "torch"])
