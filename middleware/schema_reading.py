@@ -130,14 +130,23 @@ def _respell_piece(piece: str) -> str:
 
 
 JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_OTHER_NAMES = {
+    "str": "string", "text": "string", "date": "string", "datetime": "string", "file": "string", "int": "integer", "long": "integer",
+    "float": "number", "double": "number", "decimal": "number", "bool": "boolean", "dict": "object", "map": "object", "list": "array",
+    "tuple": "array", "set": "array", "none": "null",
+}  # fmt: skip
 
 
 def type_hint(error: jsonschema_rs.ValidationError) -> str | None:
-    """Give the types where a schema's `type` is none of them; the metaschema says only that no alternative fits."""
+    """Say what was meant where a schema's `type` is none; the metaschema says only that no alternative fits."""
+    if isinstance(error.instance, bool) and [*error.instance_path][-1:] == ["required"]:
+        return "required is a list of names, beside properties"
     if list(error.schema_path)[-2:] != ["type", "anyOf"]:
         return None
     words = error.instance if isinstance(error.instance, list) else [error.instance]
-    wrong = next((word for word in words if isinstance(word, str) and word not in JSON_TYPES), "")
-    near = difflib.get_close_matches(wrong, JSON_TYPES, n=1)
+    wrong = next((word.lower() for word in words if isinstance(word, str) and word not in JSON_TYPES), "")
+    if wrong == "any":
+        return "leave type out, where anything may stand"
+    near = [_OTHER_NAMES[wrong]] if wrong in _OTHER_NAMES else difflib.get_close_matches(wrong, JSON_TYPES, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}types are {', '.join(JSON_TYPES[:-1])} and {JSON_TYPES[-1]}"

@@ -19,6 +19,11 @@ from .errors import InvalidSchemaError
 _MAX_SHOWN = 5
 _BACKTRACK_LIMIT = 100_000
 _CLASSES = {r"\d": r"\p{Nd}", r"\w": r"\p{L}\p{N}_"}
+_POSIX = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t\x20", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
+    "graph": r"\x21-\x7e", "lower": "a-z", "print": r"\x20-\x7e", "punct": r"\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e",
+    "space": r"\x09-\x0d\x20", "upper": "A-Z", "word": "0-9A-Z_a-z", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 
 def _spell_classes(pattern: str) -> str:
-    r"""Write `\d` and `\w` as what they mean in Python, all of Unicode: in JSON schemas they are ASCII."""
+    r"""Write what JSON schemas have not, or else: `\d` and `\w` are all of Unicode in Python; `[:alpha:]`; `\z`."""
     in_class = False
 
     def spell(match: re.Match[str]) -> str:
@@ -112,12 +117,14 @@ def _spell_classes(pattern: str) -> str:
             in_class = True
         elif found == "]":
             in_class = False
+        if match[1] is not None:
+            return _POSIX.get(match[1], found) if in_class else found
         inner = _CLASSES.get(found)
         if inner is None:
-            return found
+            return "$" if found == r"\z" else found
         return inner if in_class else f"[{inner}]"
 
-    return re.sub(r"\\.|[\[\]]", spell, pattern, flags=re.DOTALL)
+    return re.sub(r"\\.|\[:(\w+):\]|[\[\]]", spell, pattern, flags=re.DOTALL)
 
 
 def check_type(kind: TextType) -> None:
@@ -133,7 +140,7 @@ def check_type(kind: TextType) -> None:
         raise InvalidSchemaError("an empty Grammar")
     if isinstance(kind, Choice) and not all(isinstance(text, str) for text in kind.texts):
         raise InvalidSchemaError("a Choice is made of texts")
-    if isinstance(kind, Regex):
+    if isinstance(kind, Regex) and not can_check(kind):
         try:
             re.compile(kind.pattern)
         except (re.error, RecursionError, OverflowError) as error:

@@ -2,7 +2,8 @@ r"""Read a regular expression in Python's syntax (https://docs.python.org/3/libr
 
 Accepted: everything that describes a regular language, flags `a`, `i`, `s`, `u` and `x` included, and look-ahead where nothing
 but the rest of the text follows it. Refused with the column: back-references, look-behind, word boundaries, atomic groups, and
-anchors in places where they can never hold. `tests/engine/test_regex_check.py` compares with `re.fullmatch`.
+anchors in places where they can never hold. `tests/engine/test_regex_check.py` compares with `re.fullmatch`. Spellings of other
+engines that Python has no meaning for are taken too: `(?<name>...)`, `\z`, `\p{L}`, `\u{1F642}`; and `[[:alpha:]]`, of which it warns.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from .nodes import (
 )
 from .nodes import merge_ranges as merge
 from .nodes import negate_ranges as negate
+from .rewrite.pattern_parse import category_ranges
 
 MAX_REGEX_CHARS = 2**16
 MAX_REPEAT = 2**16
@@ -41,6 +43,16 @@ _DIGITS = frozenset("0123456789")
 _SPACES = frozenset(" \t\n\r\v\f")
 _SIMPLE_ESCAPES = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92}
 _HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
+_BRACED_HEX = re.compile(r"\{([0-9A-Fa-f]{1,6})\}")
+_PROPERTY = re.compile(r"\{(?:(?:gc|General_Category)=)?(\w{1,40})\}|([CLMNPSZ])")
+_POSIX_CLASS = re.compile(r"\[:(\w+):\]")
+_POSIX: dict[str, Ranges] = {
+    "alnum": merge([(48, 57), (65, 90), (97, 122)]), "alpha": merge([(65, 90), (97, 122)]), "ascii": ((0, 127),),
+    "blank": merge([(9, 9), (32, 32)]), "cntrl": merge([(0, 31), (127, 127)]), "digit": ((48, 57),), "graph": ((33, 126),),
+    "lower": ((97, 122),), "print": ((32, 126),), "punct": merge([(33, 47), (58, 64), (91, 96), (123, 126)]),
+    "space": merge([(9, 13), (32, 32)]), "upper": ((65, 90),), "word": merge([(48, 57), (65, 90), (95, 95), (97, 122)]),
+    "xdigit": merge([(48, 57), (65, 70), (97, 102)]),
+}  # fmt: skip
 _ANYTHING = Chars(merge([(0, MAX_CODE_POINT)]))
 _REST = Repeat(_ANYTHING, 0, None)
 _NOT_REGULAR = "write it without, or check the answer afterwards"
@@ -51,6 +63,7 @@ class _Anchor:
     text: str
     is_end: bool
     place: Place
+    is_of_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +228,7 @@ class _Reader:
         if char == "\\":
             return self._read_escape(flags, start)
         if char in "^$":
-            if flags.is_multiline:
-                self.cursor.fail(f"`{char}` of the multi-line flag", at=start, hint=_NOT_REGULAR, kind=UnsupportedGrammarError)
-            return _Anchor(char, char == "$", self.cursor.place(start))
+            return _Anchor(char, char == "$", self.cursor.place(start), is_of_line=flags.is_multiline)
         if char == ".":
             return _ANYTHING if flags.dot_is_all else Chars(negate([(10, 10)]))
         return _char(ord(char), flags)
@@ -240,7 +251,8 @@ class _Reader:
                 self.cursor.fail("a comment that is not closed", at=start)
             self.cursor.index = end + 1
             return None
-        if take("P<"):
+        if take("P<") or re.compile(r"<(?![=!])").match(self.cursor.text, self.cursor.index):
+            take("<")
             self._read_group_name(start)
             return self._close(self._read_either(flags), start)
         if take("=") or take("!"):
@@ -287,8 +299,6 @@ class _Reader:
 
     def _group_hint(self) -> str:
         rest = self.cursor.text[self.cursor.index :]
-        if rest.startswith("<"):
-            return "Python writes a named group as (?P<name>...)"
         return "global flags stand at the very start" if re.match(r"[aiLmsux]+\)", rest[:16]) else "this is Python's syntax"
 
     def _read_escape(self, flags: _Flags, start: int) -> _Raw:
@@ -296,9 +306,11 @@ class _Reader:
         if char and char in "dDwWsS":
             self.cursor.index += 1
             return Chars(class_ranges(char, is_ascii=flags.is_ascii))
-        if char and char in "AZ":
+        if char and char in "AZz":
             self.cursor.index += 1
-            return _Anchor(f"\\{char}", char == "Z", self.cursor.place(start))
+            return _Anchor(f"\\{char}", char != "A", self.cursor.place(start))
+        if char and char in "pP":
+            return Chars(self._read_property(start, flags))
         if char and char in "bB":
             self.cursor.fail("a word boundary", at=start, hint=_NOT_REGULAR, kind=UnsupportedGrammarError)
         return _char(self._read_escaped_char(start, in_class=False), flags)
@@ -315,12 +327,12 @@ class _Reader:
         if in_class and char == "b":
             return 8
         if char in _HEX_LENGTHS:
-            return self._read_hex(start, _HEX_LENGTHS[char])
+            braced = _BRACED_HEX.match(self.cursor.text, self.cursor.index) if char != "U" else None
+            return self._read_hex(start, _HEX_LENGTHS[char]) if braced is None else self._take_braced_hex(braced, start)
         if char == "N":
             return self._read_named(start)
         if char.isascii() and char.isalpha():
-            hint = "write the characters out" if char in "pP" else "this is Python's syntax"
-            self.cursor.fail(f"an unknown escape \\{char}", at=start, hint=hint)
+            self.cursor.fail(f"an unknown escape \\{char}", at=start, hint="this is Python's syntax")
         return ord(char)
 
     def _read_octal(self, start: int, *, in_class: bool) -> int:
@@ -346,6 +358,24 @@ class _Reader:
             self.cursor.fail("an escape beyond the last character", at=start)
         self.cursor.index += length
         return value
+
+    def _take_braced_hex(self, braced: re.Match[str], start: int) -> int:
+        value = int(braced[1], 16)
+        if value > MAX_CODE_POINT:
+            self.cursor.fail("an escape beyond the last character", at=start)
+        self.cursor.index = braced.end()
+        return value
+
+    def _read_property(self, start: int, flags: _Flags) -> Ranges:
+        r"""Read what follows a backslash: `p{L}`, `pL` or `P{...}`, a general category of Unicode."""
+        is_negated = self.cursor.next() == "P"
+        match = _PROPERTY.match(self.cursor.text, self.cursor.index)
+        ranges = merge(category_ranges(match[1] or match[2])) if match else ()
+        if match is None or not ranges:
+            self.cursor.fail("a property that is no general category of Unicode", at=start, hint=r"there are \p{L}, \p{Lu}, \p{Nd}, ...")
+        self.cursor.index = match.end()
+        ranges = fold_case(ranges) if flags.ignores_case else ranges
+        return negate(ranges) if is_negated else ranges
 
     def _read_named(self, start: int) -> int:
         match = re.compile(r"\{([^}]{1,100})\}").match(self.cursor.text, self.cursor.index)
@@ -387,6 +417,10 @@ class _Reader:
 
     def _read_class_atom(self, flags: _Flags) -> int | Ranges:
         start = self.cursor.index
+        posix = _POSIX_CLASS.match(self.cursor.text, start)
+        if posix is not None and posix[1] in _POSIX:
+            self.cursor.index = posix.end()
+            return _POSIX[posix[1]]
         char = self.cursor.next()
         if char != "\\":
             return ord(char)
@@ -394,6 +428,8 @@ class _Reader:
         if escaped and escaped in "dDwWsS":
             self.cursor.index += 1
             return class_ranges(escaped, is_ascii=flags.is_ascii)
+        if escaped and escaped in "pP":
+            return self._read_property(start, flags)
         return self._read_escaped_char(start, in_class=True)
 
 
@@ -441,6 +477,10 @@ class _Settler:
     def _settle_anchor(self, anchor: _Anchor, *, is_start: bool, is_end: bool) -> Node:
         if is_end if anchor.is_end else is_start:
             return EMPTY
+        if anchor.is_of_line:
+            self._cursor.fail(
+                f"`{anchor.text}` of the multi-line flag", at=anchor.place, hint=_NOT_REGULAR, kind=UnsupportedGrammarError
+            )
         side = "end" if anchor.is_end else "start"
         self._cursor.fail(
             f"`{anchor.text}` away from the {side}",
@@ -467,8 +507,10 @@ class _Settler:
         inner = look.node.items if isinstance(look.node, _RawRow) else (look.node,)
         rest: Node = _REST
         if inner and isinstance(inner[-1], _Anchor) and inner[-1].is_end:
-            # `$` holds before a line break at the very end, too.
-            rest = Repeat(Chars(((10, 10),)), 0, 1) if inner[-1].text == "$" else EMPTY
+            # `$` holds before a line break at the very end, too; of a line, before any.
+            line_break = Chars(((10, 10),))
+            after = Row((line_break, _REST)) if inner[-1].is_of_line else line_break
+            rest = Repeat(after, 0, 1) if inner[-1].text == "$" else EMPTY
             inner = inner[:-1]
         return join_row([self._settle_row(inner, is_start=False, is_end=False), rest])
 

@@ -158,7 +158,7 @@ _UNREAD = re.compile(r"/(?:\$defs|definitions)/[^/]*$")
 
 
 def _not_valid(error: jsonschema_rs.ValidationError) -> InvalidGrammarError:
-    return InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error), hint=_type_hint(error))
+    return InvalidGrammarError(f"not a valid JSON schema: {error.message}", pointer=_pointer_of(error), hint=_hint(error))
 
 
 def check_meaning(schema: Any) -> None:
@@ -400,6 +400,18 @@ _MISREAD_PATTERN = re.compile(
 
 
 _JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_OTHER_NAMES = {
+    "str": "string", "text": "string", "date": "string", "datetime": "string", "file": "string", "int": "integer", "long": "integer",
+    "float": "number", "double": "number", "decimal": "number", "bool": "boolean", "dict": "object", "map": "object", "list": "array",
+    "tuple": "array", "set": "array", "none": "null",
+}  # fmt: skip
+
+
+def _hint(error: jsonschema_rs.ValidationError) -> str | None:
+    """Say what was meant where a schema is none."""
+    if isinstance(error.instance, bool) and [*error.instance_path][-1:] == ["required"]:
+        return "required is a list of names, beside properties"
+    return _type_hint(error)
 
 
 def _type_hint(error: jsonschema_rs.ValidationError) -> str | None:
@@ -407,7 +419,9 @@ def _type_hint(error: jsonschema_rs.ValidationError) -> str | None:
     if list(error.schema_path)[-2:] != ["type", "anyOf"]:
         return None
     words = error.instance if isinstance(error.instance, list) else [error.instance]
-    wrong = next((word for word in words if isinstance(word, str) and word not in _JSON_TYPES), "")
-    near = difflib.get_close_matches(wrong, _JSON_TYPES, n=1)
+    wrong = next((word.lower() for word in words if isinstance(word, str) and word not in _JSON_TYPES), "")
+    if wrong == "any":
+        return "leave type out, where anything may stand"
+    near = [_OTHER_NAMES[wrong]] if wrong in _OTHER_NAMES else difflib.get_close_matches(wrong, _JSON_TYPES, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}types are {', '.join(_JSON_TYPES[:-1])} and {_JSON_TYPES[-1]}"

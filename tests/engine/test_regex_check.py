@@ -30,12 +30,15 @@ INVALID = {
     "huger": ("a{" + "9" * 5000 + "}", 2, "repetitions"),
     "backslash": ("ab\\", 3, "backslash at the end"),
     "escape": (r"a\q", 2, "unknown escape"),
-    "property": (r"\p{L}", 1, "unknown escape"),
+    "property": (r"a\p{Han}", 2, "no general category"),
+    "property-in-class": (r"[\p]", 2, "no general category"),
+    "braced-far": (r"\u{110000}", 1, "beyond"),
     "hex": (r"\x4", 1, "hexadecimal"),
     "far": (r"\U00110000", 1, "beyond"),
     "octal": (r"\777", 1, "octal"),
     "name": (r"\N{NO SUCH}", 1, "name"),
-    "group": ("(?<a>x)", 1, "kind of group"),
+    "group": ("(?&a)", 1, "kind of group"),
+    "group-name-js": ("(?<1>x)", 1, "identifier"),
     "group-name": ("(?P<1>x)", 1, "identifier"),
     "group-twice": ("(?P<a>x)(?P<a>y)", 9, "second group"),
     "flags": ("a(?i)b", 2, "kind of group"),
@@ -62,7 +65,8 @@ UNSUPPORTED = {
     "inner-start": ("a^b", 2, "away from the start"),
     "repeated-anchor": ("(?:^a)*", 4, "away from the start"),
     "inner-look": ("((?=a)b)c", 2, "look-ahead"),
-    "lines": ("(?m)^a", 5, "multi-line"),
+    "lines": (r"(?m)a\n^b", 8, "multi-line"),
+    "lines-end": (r"(?m)a$\nb", 6, "multi-line"),
     "shared": (r"(\w{1,100}\s?){1,50}", 1, "share a text"),
     "shared-too": ("(a{1,40}b?){1,40}", 1, "share a text"),
     "unfolds": ("(?:a{600}){600}", 1, "unfolds"),
@@ -84,7 +88,7 @@ def test_irregular_regex_names_the_column(pattern: str, column: int, words: str)
     assert caught.value.hint
 
 
-HINTS = {"(?<year>x)": "(?P<name>...)", "a(?i)b": "very start", "(?R)": "Python's syntax", "(?1)": "Python's syntax"}
+HINTS = {"a(?i)b": "very start", "(?R)": "Python's syntax", "(?1)": "Python's syntax"}
 
 
 @pytest.mark.parametrize(("pattern", "words"), HINTS.items(), ids=HINTS)
@@ -143,6 +147,7 @@ PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "not-ahead": ("(?!foo|.*bar)[a-z]+", ("fo", "foo", "food", "abar", "ba")),
     "look-ahead-end": ("(?!ab$)[ab]+", ("ab", "abb", "a", "aab")),
     "look-ahead-rare": (r"(?=.*\d)(?=.*\W)(?!.*\s).{8,200}", ("abcdefg1!", "abcdefgh1", "abcd fg1!", "1" * 199 + "-")),
+    "look-ahead-line": (r"(?ms)(?=ab$)a.*", ("ab", "ab\nc", "abc")),
     "look-ahead-inside": ("x(?=a)(a|b)b?", ("xa", "xb", "xab")),
     "nested-stars": ("(a*)*(b+)+", ("aab", "b", "aa", "")),
     "ends-as-begins": ("(a|ab)(b|bc)c", ("abc", "abbc", "abbcc", "abcc")),
@@ -162,6 +167,26 @@ def test_regex_matches_what_python_matches(name: str, pattern: str, texts: tuple
     matcher = new_matcher(make_backend(name), spec)
     for text in texts:
         assert accepts(matcher, text) == bool(re.fullmatch(pattern, text)), text
+
+
+# Spellings of other engines, and what they are in Python's.
+FOREIGN: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "xgrammar-183": (r"(?<y>\d{4})-(?<m>\d\d)", r"(?P<y>\d{4})-(?P<m>\d\d)", ("2024-01", "2024-1")),
+    "end-of-text": (r"\Aab\z", r"ab\Z", ("ab", "ab\n")),
+    "letters": (r"\p{L}+\P{L}\pN", r"[^\W\d_]+[^A-Za-z]\d", ("é-1", "東京 2", "1-1", "aa1")),
+    "letters-in-class": (r"[\p{Lu}\p{gc=Nd}-]+", "[A-ZÉ0-9-]+", ("É-1", "é")),
+    "braced-hex": (r"\u{1F642}\x{e9}[\u{61}-\u{63}]", "🙂é[a-c]", ("🙂éb", "🙂éd")),
+    "posix": ("[[:alpha:]_][^[:digit:]]", "[A-Za-z_][^0-9]", ("a!", "_é", "_1", "[a")),
+    "whole-lines": (r"(?m)^a$|^b\nc$", r"a|b\nc", ("a", "b\nc", "a\n")),
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(("pattern", "meaning", "texts"), FOREIGN.values(), ids=FOREIGN)
+def test_spelling_of_another_engine_is_taken(name: str, pattern: str, meaning: str, texts: tuple[str, ...]) -> None:
+    matcher = new_matcher(make_backend(name), GrammarSpec.regex(pattern))
+    for text in texts:
+        assert accepts(matcher, text) == bool(re.fullmatch(meaning, text)), text
 
 
 ATOMS = (

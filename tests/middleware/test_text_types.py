@@ -20,7 +20,7 @@ from middleware import (
 )
 from middleware.output_types import Accepted, OutputType
 from middleware.testing import ScriptedUpstream, reply
-from middleware.text_types import can_check, check_text
+from middleware.text_types import can_check, check_text, check_type
 from middleware.upstreams.base import ChatRequest, UpstreamTraits
 from middleware.upstreams.remote import RemoteUpstream
 
@@ -104,6 +104,19 @@ def test_server_is_not_asked_for_what_nobody_could_check(output_type: Any) -> No
 )
 def test_regex_is_matched_as_a_whole_in_all_of_unicode(pattern: str, text: str, is_match: bool) -> None:
     assert (check_text(Regex(pattern), text) == ()) is is_match
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "other"),
+    [
+        (r"(?<y>\d{4})", "2024", "y"), (r"\p{Lu}\PL", "É-", "é-"), (r"a\z", "a", "a\n"), ("[[:alpha:]_]+", "a_", "a["),
+        (r"\u{1F642}", "🙂", "u"), (r"[[:foo:]]", "f]", "a"),
+    ],
+)  # fmt: skip
+def test_spelling_of_another_engine_is_checked(pattern: str, text: str, other: str) -> None:
+    check_type(Regex(pattern))
+    assert not check_text(Regex(pattern), text)
+    assert check_text(Regex(pattern), other)
 
 
 def test_catastrophic_pattern_is_checked_in_bounded_time() -> None:

@@ -17,6 +17,8 @@ from .share import JsonSchema, reference, share
 from .split import split_arrays, split_numbers, split_objects
 
 MAX_DECIMALS = 20
+MAX_SPREAD = 200
+"""Values inside listed objects and arrays that are written one by one, so that white space may stand between them."""
 SAFE_INTEGER = 2**53
 """Integers beyond are rounded by backends that read numbers as doubles."""
 
@@ -133,7 +135,11 @@ class Emitter:
         kept = [_plain_number(value) for value in one.values or ()]
         wide = [value for value in kept if _has_wide_number(value)]
         exact = [value for value in kept if not _has_wide_number(value)]
-        found: list[JsonSchema] = [{"enum": exact}] if exact else []
+        spread = [value for value in exact if isinstance(value, (dict, list))]
+        spread = spread if sum(map(_num_values, spread)) <= MAX_SPREAD else []
+        flat = [value for value in exact if not spread or not isinstance(value, (dict, list))]
+        found: list[JsonSchema] = [{"enum": flat}] if flat else []
+        found += map(_constant, spread)
         if wide:
             self.leave_out(one.where("enum", "const"), "numbers beyond 64 bits or twenty decimals are rounded")
             found += [{"type": kind} for kind in dict.fromkeys(map(kind_of, wide))]
@@ -229,6 +235,21 @@ def _says_nothing(one: Facets) -> bool:
     if one.kinds != _NOTHING.kinds:
         return False
     return all(getattr(one, word) == getattr(_NOTHING, word) for words in _WORDS.values() for word in words)
+
+
+def _num_values(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_num_values, inner))
+
+
+def _constant(value: Any) -> JsonSchema:
+    if isinstance(value, dict):
+        properties = {name: _constant(item) for name, item in value.items()}
+        return {"type": "object", "properties": properties, "required": list(value), "additionalProperties": False}
+    if isinstance(value, list):
+        items = {"prefixItems": list(map(_constant, value)), "minItems": len(value)} if value else {}
+        return {"type": "array", **items, "items": False, "maxItems": len(value)}
+    return {"enum": [value]}
 
 
 def _plain_number(value: Any) -> Any:

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from .regular import EVERY, LAST, Language, Languages, Ranges, invert_ranges, join_ranges
 
-MAX_REPEAT = 2_000
+MAX_REPEAT = 2**16
 MAX_UNROLLED = 4
 
 
