@@ -102,38 +102,45 @@ _PIECE = re.compile(
 _MEMBER = re.compile(r"\\[dDwWsS](-)(?!\])|(?<![\[^])(?<!\[\^)(-)(?=\\[dDwWsS])|\\.|.", re.DOTALL)
 
 
-_PYTHON_ANCHORS = {r"\A": "^", r"\Z": "$", r"\z": "$"}
+_PLAIN = {r"\A": "^", r"\Z": "$", r"\z": "$", r"\<": "<", r"\>": ">"}
+"""Anchors of Python, and escapes of plain signs that some engines take for edges of words."""
+_WHOLE_DOTS = re.compile(r"\(\?([imsu]*s[imsu]*)\)")
 
 
 def respell_pattern(pattern: Any) -> Any:
     r"""Write in ECMA-262 what other engines take.
 
-    `{` that opens no repetition and `-` beside a class, as in `[\w-.]`, are escaped; `\A`, `\Z` and a leading `(?s)` are
-    written out.
+    `{` that opens no repetition and `-` beside a class, as in `[\w-.]`, are escaped; `\A`, `\Z`, `\<` and the flag `s` at the
+    head are written out.
     """
     if not isinstance(pattern, str) or not _ODD.search(pattern):
         return pattern
-    has_whole_dots = pattern.startswith("(?s)")
-    pieces = (found[0] for found in _PIECE.finditer(pattern.removeprefix("(?s)")))
-    return "".join(r"[\s\S]" if has_whole_dots and piece == "." else _respell_piece(piece) for piece in pieces)
+    head = _WHOLE_DOTS.match(pattern)
+    others = re.sub("[su]", "", head[1]) if head else ""
+    pieces = (found[0] for found in _PIECE.finditer(pattern, head.end() if head else 0))
+    body = "".join(r"[\s\S]" if head and piece == "." else _respell_piece(piece) for piece in pieces)
+    return f"(?{others}){body}" if others else body
 
 
-_ODD = re.compile(r"[{-]|\\[AZz]|^\(\?s\)")
+_ODD = re.compile(r"[{-]|\\[AZz<>]|^\(\?[imsu]*s[imsu]*\)")
 
 
 def _respell_piece(piece: str) -> str:
     if piece == "{":
         return r"\{"
     if not piece.startswith("[") or len(piece) == 1:
-        return _PYTHON_ANCHORS.get(piece, piece)
-    return "".join(found[0][:-1] + r"\-" if found[1] or found[2] else found[0] for found in _MEMBER.finditer(piece))
+        return _PLAIN.get(piece, piece)
+    return "".join(
+        found[0][:-1] + r"\-" if found[1] or found[2] else found[0].lstrip("\\") if found[0] in (r"\<", r"\>") else found[0]
+        for found in _MEMBER.finditer(piece)
+    )
 
 
 JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _OTHER_NAMES = {
-    "str": "string", "text": "string", "date": "string", "datetime": "string", "file": "string", "int": "integer", "long": "integer",
-    "float": "number", "double": "number", "decimal": "number", "bool": "boolean", "dict": "object", "map": "object", "list": "array",
-    "tuple": "array", "set": "array", "none": "null",
+    "str": "string", "text": "string", "date": "string", "datetime": "string", "file": "string", "int": "integer",
+    "long": "integer", "float": "number", "double": "number", "decimal": "number", "bool": "boolean", "dict": "object",
+    "map": "object", "list": "array", "tuple": "array", "set": "array", "none": "null",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@ r"""Read a regular expression in Python's syntax (https://docs.python.org/3/libr
 Accepted: everything that describes a regular language, flags `a`, `i`, `s`, `u` and `x` included, and look-ahead where nothing
 but the rest of the text follows it. Refused with the column: back-references, look-behind, word boundaries, atomic groups, and
 anchors in places where they can never hold. `tests/engine/test_regex_check.py` compares with `re.fullmatch`. Spellings of other
-engines that Python has no meaning for are taken too: `(?<name>...)`, `\z`, `\p{L}`, `\u{1F642}`; and `[[:alpha:]]`, of which it warns.
+engines that mean nothing in Python are taken too: `(?<name>...)`, `\z`, `\p{L}`, `\u{1F642}`; and `[[:alpha:]]`.
 """
 
 from __future__ import annotations
@@ -372,7 +372,9 @@ class _Reader:
         match = _PROPERTY.match(self.cursor.text, self.cursor.index)
         ranges = merge(category_ranges(match[1] or match[2])) if match else ()
         if match is None or not ranges:
-            self.cursor.fail("a property that is no general category of Unicode", at=start, hint=r"there are \p{L}, \p{Lu}, \p{Nd}, ...")
+            self.cursor.fail(
+                "a property that is no general category of Unicode", at=start, hint=r"there are \p{L}, \p{Lu}, \p{Nd}, ..."
+            )
         self.cursor.index = match.end()
         ranges = fold_case(ranges) if flags.ignores_case else ranges
         return negate(ranges) if is_negated else ranges

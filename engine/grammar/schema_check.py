@@ -401,9 +401,9 @@ _MISREAD_PATTERN = re.compile(
 
 _JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _OTHER_NAMES = {
-    "str": "string", "text": "string", "date": "string", "datetime": "string", "file": "string", "int": "integer", "long": "integer",
-    "float": "number", "double": "number", "decimal": "number", "bool": "boolean", "dict": "object", "map": "object", "list": "array",
-    "tuple": "array", "set": "array", "none": "null",
+    "str": "string", "text": "string", "date": "string", "datetime": "string", "file": "string", "int": "integer",
+    "long": "integer", "float": "number", "double": "number", "decimal": "number", "bool": "boolean", "dict": "object",
+    "map": "object", "list": "array", "tuple": "array", "set": "array", "none": "null",
 }  # fmt: skip
 
 

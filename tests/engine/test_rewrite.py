@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import re
 from typing import Any
 
 import jsonschema_rs
@@ -163,10 +164,35 @@ def test_pattern_is_read_as_the_validator_reads_it(pattern: str) -> None:
         assert languages.accepts(language, text) is is_valid(text), text
 
 
-@pytest.mark.parametrize("pattern", [r"(a)\1", r"\bfoo", "(?<=a)b", "(?i)é", r"(?i)\W", r"\p{Greek}", "[[:alpha:]]"])
+@pytest.mark.parametrize("pattern", [r"(a)\1", "(?<=ab)c", r"(\ba)+", "(?i)é", r"(?i)\W", r"\p{Greek}", "[[:alpha:]]"])
 def test_pattern_that_is_not_regular_is_not_guessed(pattern: str) -> None:
     with pytest.raises(UnreadablePatternError):
         parse_pattern(Languages(), pattern)
+
+
+LOOKING_BACK = (
+    r"\bab\b", r"a\b", r"\Bb", r"^\b", r"b\B", r"(a|-)\b-?", r"(?<=a)b", r"(?<!a)b", r"^(?!-)[ab-]{1,3}(?<!-)$", r"(?<![ab])-",
+    r"^(a*\b-?){2}$", r"(?<=[-a])(?<!a)b|a(?<=a)\b", r"(^a)?b$", r"a*^b", r"(?=a\b)a", r"(?<!-)$", r"^[ab]{2,}(?<=b)-", r"\b|x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", LOOKING_BACK)
+def test_pattern_that_looks_back_is_read_as_ascii_has_it(pattern: str) -> None:
+    """ECMA-262 has no words beyond ASCII, which Python's flag says too."""
+    languages = Languages()
+    language = parse_pattern(languages, pattern)
+    for length in range(6):
+        for text in map("".join, itertools.product("ab-é", repeat=length)):
+            assert languages.accepts(language, text) is bool(re.search(pattern, text, re.ASCII)), text
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_word_boundary_is_masked_and_checked(backend: str) -> None:
+    """The check takes letters beyond ASCII for parts of words."""
+    for pattern, is_checked in ((r"\bab\b", True), (r"a(?<!b)c", False)):
+        rewriting = rewrite(Program({"type": "string", "pattern": pattern}), backend=backend)
+        assert list(rewriting.checked) == ["#/pattern"] * is_checked
+        assert "pattern" in rewriting.schema if isinstance(rewriting.schema, dict) else False
 
 
 def sample(automaton: Automaton, rng: random.Random) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import unicodedata
 from typing import Any
 
 import pytest
 
 from engine.grammar.rewrite import rewrite_schema
-from engine.grammar.rewrite.pattern_memo import print_pattern
+from engine.grammar.rewrite.pattern_memo import print_patterns
 from engine.grammar.rewrite.pattern_parse import category_ranges, parse_pattern
 from engine.grammar.rewrite.pattern_print import print_language
 from engine.grammar.rewrite.regular import LAST, Languages, Letters
@@ -135,8 +136,15 @@ def test_remembered_pattern_is_the_printed_one(pattern: str, as_json_text: bool)
     languages = Languages()
     language = parse_pattern(languages, pattern)
     for _ in range(2):
-        found = print_pattern(pattern, as_json_text=as_json_text)
+        found = print_patterns(pattern, as_json_text=as_json_text)
         if language is languages.everything:
-            assert found == ""
+            assert found == ()
         else:
-            assert found == print_language(languages, language, as_json_text=as_json_text)
+            assert found == (print_language(languages, language, as_json_text=as_json_text),)
+
+
+def test_look_ahead_beside_a_long_text_is_a_pattern_of_its_own() -> None:
+    found = print_patterns("^(?!aws:)[a-z:]{1,500}$", as_json_text=False)
+    assert len(found) == 2
+    for text in ("aws", "a" * 500, "aws:x", "a" * 501, ""):
+        assert all(re.search(part, text) for part in found) is bool(re.search("^(?!aws:)[a-z:]{1,500}$", text))

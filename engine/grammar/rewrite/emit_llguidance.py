@@ -18,7 +18,7 @@ from .emit import SAFE_INTEGER, Emitter
 from .facets import Facets, TextRule, common_multiple, to_number
 from .formats import format_pattern
 from .layout import Layout, Region
-from .pattern_memo import print_pattern
+from .pattern_memo import print_patterns
 from .pattern_parse import UnreadablePatternError
 from .regular import TooLargeError
 from .share import JsonSchema
@@ -121,22 +121,22 @@ class LLGuidanceEmitter(Emitter):
                 texts = list(known.patterns)
             else:  # lengths beside other rules need more states than llguidance looks at
                 self._note_long_format(rule, one)
-        return [pattern for text in texts if (pattern := self._pattern(text, rule.pointer)) is not None]
+        return [pattern for text in texts for pattern in self._pattern(text, rule.pointer)]
 
     def _note_long_format(self, rule: TextRule, one: Facets) -> None:
         if is_open_format(rule, one):  # and xgrammar takes one pattern at a time anyhow
             self.leave_out([rule.pointer], LONG_FORMAT)
 
-    def _pattern(self, text: str, pointer: str) -> str | None:
+    def _pattern(self, text: str, pointer: str) -> tuple[str, ...]:
         try:
-            return print_pattern(text, as_json_text=False) or None
+            return print_patterns(text, as_json_text=False)
         except UnreadablePatternError:
             if _is_read_alike(text):
-                return text
+                return (text,)
             self.miss([pointer], "the pattern is not regular")
         except TooLargeError:
             self.miss([pointer], "the pattern is too large")
-        return None
+        return ()
 
     def write_object_layout(self, one: Facets, layout: Layout) -> JsonSchema:
         """Write one object."""
@@ -198,10 +198,15 @@ def is_provable(schema: str) -> bool:
 
 
 def note_format(emitter: Emitter, kind: str, text: str, pointer: str) -> None:
-    """Say that a format is masked loosely."""
+    """Say that a format, or a word boundary, is masked loosely."""
+    if kind == "pattern" and _BOUNDARY.search(text):
+        emitter.leave_out([pointer], "the check takes letters beyond ASCII for parts of words, a mask does not")
     known = format_pattern(text) if kind == "format" else None
     if known is not None and not known.is_sound:
         emitter.leave_out([pointer], "the pattern for this format is looser than the format")
+
+
+_BOUNDARY = re.compile(r"(?<!\\)(?:\\\\)*\\[bB]")
 
 
 def is_open_format(rule: TextRule, one: Facets) -> bool:

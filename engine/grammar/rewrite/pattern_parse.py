@@ -1,13 +1,14 @@
 """Read a `pattern` as a regular language, with the meaning that the check afterwards gives it (ECMA-262 on whole characters).
 
-Look-aheads and anchors become intersections and complements. What is not regular, or what readers disagree about, is refused.
+Look-aheads, anchors and what is asked of the character before a place become intersections and complements. What is not regular,
+or what readers disagree about, is refused.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -16,6 +17,7 @@ from .regular import EVERY, LAST, Language, Languages, Ranges, invert_ranges, jo
 
 MAX_REPEAT = 2**16
 MAX_UNROLLED = 4
+MAX_SETS_BEHIND = 3
 
 
 class UnreadablePatternError(Exception):
@@ -100,7 +102,7 @@ def fold_case(ranges: Ranges) -> Ranges:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of syntax: `set`, `seq`, `or`, `repeat`, `start`, `end`, `ahead`, `not ahead`."""
+    """A piece of syntax: `set`, `seq`, `or`, `repeat`, or one of `_ASSERTIONS`."""
 
     kind: str
     parts: tuple[_Part, ...] = ()
@@ -112,23 +114,11 @@ class _Part:
     def is_plain(self) -> bool:
         return self.kind in ("set", "seq", "or", "repeat") and all(part.is_plain for part in self.parts)
 
-    @property
-    def has_start(self) -> bool:
-        return self.kind == "start" or any(part.has_start for part in self.parts)
-
-    def shortest(self) -> int:
-        if self.kind == "set":
-            return 1
-        if self.kind == "seq":
-            return sum(part.shortest() for part in self.parts)
-        if self.kind == "or":
-            return min(part.shortest() for part in self.parts)
-        return self.low * self.parts[0].shortest() if self.kind == "repeat" else 0
-
     def is_zero_width(self) -> bool:
-        return self.kind in ("start", "end", "ahead", "not ahead") or (
-            self.kind in ("seq", "or") and all(part.is_zero_width() for part in self.parts)
-        )
+        return self.kind in _ASSERTIONS or (self.kind in ("seq", "or") and all(part.is_zero_width() for part in self.parts))
+
+
+_ASSERTIONS = ("start", "end", "ahead", "not ahead", "behind", "not behind", "boundary", "not boundary")
 
 
 def parse_pattern(languages: Languages, pattern: str) -> Language:
@@ -138,16 +128,9 @@ def parse_pattern(languages: Languages, pattern: str) -> Language:
         UnreadablePatternError: It is beyond this reader.
     """
     try:
-        syntax = _Reader(pattern).read()
-        found = _translate(languages, syntax, languages.everything, True)
-        if _may_start_anywhere(syntax):
-            later = _translate(languages, syntax, languages.everything, False)
-            found = languages.union((found, languages.cat(languages.character, languages.everything, later)))
-            if not syntax.has_start:
-                found = languages.cat(languages.everything, later)
+        return _Translator(languages, _Reader(pattern).read()).find()
     except RecursionError:
         raise UnreadablePatternError from None
-    return found
 
 
 def _may_start_anywhere(syntax: _Part) -> bool:
@@ -163,46 +146,144 @@ def _may_start_anywhere(syntax: _Part) -> bool:
     return any(map(_may_start_anywhere, syntax.parts)) if syntax.kind == "or" else True
 
 
-def _translate(languages: Languages, part: _Part, rest: Language, at_start: bool) -> Language:
-    """Give the texts that begin with what `part` matches and go on with `rest`."""
-    if part.is_plain:
-        return languages.cat(_plain(languages, part), rest)
-    if part.kind == "seq":
-        return _translate_sequence(languages, part.parts, rest, at_start)
-    if part.kind == "or":
-        return languages.union([_translate(languages, choice, rest, at_start) for choice in part.parts])
-    if part.kind == "start":
-        return rest if at_start else languages.none
-    if part.kind == "end":
-        return languages.intersection((rest, languages.empty))
-    if part.kind == "repeat":
-        return _translate_repeat(languages, part, rest, at_start)
-    seen = _translate(languages, part.parts[0], languages.everything, at_start)
-    return languages.intersection((languages.complement(seen) if part.kind == "not ahead" else seen, rest))
+Before = tuple[bool, ...] | None
+"""What stands before a place: nothing (None), or a character, by which of the sets that the pattern looks back at it is in."""
+Rest = Callable[[Before], Language]
+"""What may follow, by what stands before it."""
 
 
-def _translate_sequence(languages: Languages, parts: tuple[_Part, ...], rest: Language, at_start: bool) -> Language:
-    starts = []
-    for number, part in enumerate(parts):
-        starts.append(at_start)
-        if part.is_zero_width():
-            continue
-        if at_start and part.shortest() == 0 and any(later.has_start for later in parts[number + 1 :]):
+class _Translator:
+    """Writes syntax as a language, from its end to its start: each piece is given what may follow it."""
+
+    def __init__(self, languages: Languages, syntax: _Part) -> None:
+        self._languages = languages
+        self._syntax = syntax
+        self._sets = tuple(dict.fromkeys(_sets_behind(syntax)))
+        if len(self._sets) > MAX_SETS_BEHIND:
             raise UnreadablePatternError
-        at_start = False
-    for part, is_start in zip(reversed(parts), reversed(starts), strict=True):
-        rest = _translate(languages, part, rest, is_start)
-    return rest
+        self._characters = self._split(EVERY, ())
+
+    def _split(self, ranges: Ranges, before: tuple[bool, ...]) -> list[tuple[tuple[bool, ...], Ranges]]:
+        """Give the characters by which of the sets they are in."""
+        if len(before) == len(self._sets):
+            return [(before, ranges)] if ranges else []
+        wanted = self._sets[len(before)]
+        return [
+            *self._split(_meet(ranges, wanted), (*before, True)),
+            *self._split(_meet(ranges, invert_ranges(wanted)), (*before, False)),
+        ]
+
+    def find(self) -> Language:
+        """Give the texts in which the syntax is found somewhere."""
+        languages = self._languages
+        found = self._translate(self._syntax, self._anything, None)
+        if not _may_start_anywhere(self._syntax):
+            return found
+        later = [(self._translate(self._syntax, self._anything, before), ranges) for before, ranges in self._characters]
+        if all(language is found for language, _ in later):
+            return languages.cat(languages.everything, found)
+        if all(language is later[0][0] for language, _ in later):
+            return languages.union((found, languages.cat(languages.character, languages.everything, later[0][0])))
+        behind = [languages.cat(languages.everything, languages.set(ranges), language) for language, ranges in later]
+        return languages.union((found, *behind))
+
+    def _anything(self, before: Before) -> Language:
+        return self._languages.everything
+
+    def _translate(self, part: _Part, rest: Rest, before: Before) -> Language:
+        """Give the texts that begin with what `part` matches and go on with `rest`."""
+        languages = self._languages
+        if part.is_plain:
+            return self._translate_plain(part, rest, before)
+        if part.kind == "seq":
+            return self._translate_sequence(part.parts, rest, before)
+        if part.kind == "or":
+            return languages.union([self._translate(choice, rest, before) for choice in part.parts])
+        if part.kind == "repeat":
+            return self._translate_repeat(part, rest, before)
+        if part.kind == "start":
+            return rest(before) if before is None else languages.none
+        if part.kind in ("behind", "not behind"):
+            is_in = before is not None and before[self._sets.index(part.ranges)]
+            return rest(before) if is_in is (part.kind == "behind") else languages.none
+        return languages.intersection((self._seen(part, before), rest(before)))
+
+    def _seen(self, part: _Part, before: Before) -> Language:
+        """Give the texts in front of which an assertion holds."""
+        languages = self._languages
+        if part.kind == "end":
+            return languages.empty
+        if part.kind in ("boundary", "not boundary"):
+            is_word = before is not None and before[self._sets.index(WORD)]
+            goes_on = languages.cat(languages.set(WORD), languages.everything)
+            return goes_on if is_word is (part.kind == "not boundary") else languages.complement(goes_on)
+        seen = self._translate(part.parts[0], self._anything, before)
+        return languages.complement(seen) if part.kind == "not ahead" else seen
+
+    def _translate_plain(self, part: _Part, rest: Rest, before: Before) -> Language:
+        languages = self._languages
+        later = [(rest(after), ranges) for after, ranges in self._characters]
+        known = later[0][0]
+        whole = _plain(languages, part)
+        if all(language is known for language, _ in later) and (not whole.is_nullable or rest(before) is known):
+            return languages.cat(whole, known)
+        if part.kind == "set":
+            return languages.union(languages.cat(languages.set(_meet(part.ranges, found)), then) for then, found in later)
+        if part.kind == "seq":
+            return self._translate_sequence(part.parts, rest, before)
+        if part.kind == "or":
+            return languages.union([self._translate(choice, rest, before) for choice in part.parts])
+        choices = [rest(before)] if whole.is_nullable else []
+        return languages.union([*choices, *(languages.cat(self._ending(part, ranges), then) for then, ranges in later)])
+
+    def _ending(self, part: _Part, ranges: Ranges) -> Language:
+        """Give the texts of a plain repetition that end with one of some characters."""
+        languages = self._languages
+        inner = _plain(languages, part.parts[0])
+        last = languages.intersection((inner, languages.cat(languages.everything, languages.set(ranges))))
+        if inner.kind == "set":
+            last = languages.set(_meet(inner.ranges, ranges))
+        elif inner.is_nullable:
+            return languages.intersection((_plain(languages, part), languages.cat(languages.everything, languages.set(ranges))))
+        if part.high == 0:
+            return languages.none
+        high = None if part.high is None else part.high - 1
+        return languages.cat(languages.repeat(inner, max(0, part.low - 1), high), last)
+
+    def _translate_sequence(self, parts: tuple[_Part, ...], rest: Rest, before: Before) -> Language:
+        for part in reversed(parts[1:]):
+            rest = self._behind(part, rest)
+        return self._translate(parts[0], rest, before) if parts else rest(before)
+
+    def _behind(self, part: _Part, rest: Rest) -> Rest:
+        known: dict[Before, Language] = {}
+
+        def follow(before: Before) -> Language:
+            if before not in known:
+                known[before] = self._translate(part, rest, before)
+            return known[before]
+
+        return follow
+
+    def _translate_repeat(self, part: _Part, rest: Rest, before: Before) -> Language:
+        if part.high is None or part.high > MAX_UNROLLED:
+            raise UnreadablePatternError
+        counts = range(part.low, part.high + 1)
+        return self._languages.union([self._translate_sequence((part.parts[0],) * count, rest, before) for count in counts])
 
 
-def _translate_repeat(languages: Languages, part: _Part, rest: Language, at_start: bool) -> Language:
-    inner = part.parts[0]
-    if part.high is None or part.high > MAX_UNROLLED or inner.has_start:
-        raise UnreadablePatternError
-    choices = []
-    for count in range(part.low, part.high + 1):
-        choices.append(_translate_sequence(languages, (inner,) * count, rest, at_start))
-    return languages.union(choices)
+def _sets_behind(part: _Part) -> Iterator[Ranges]:
+    """Give the sets of which a pattern asks whether the character before a place is in them."""
+    if part.kind in ("boundary", "not boundary"):
+        yield WORD
+    elif part.kind in ("behind", "not behind"):
+        yield part.ranges
+    for inner in part.parts:
+        yield from _sets_behind(inner)
+
+
+def _meet(ranges: Ranges, other: Ranges) -> Ranges:
+    return ranges if other == EVERY else invert_ranges(join_ranges((*invert_ranges(ranges), *invert_ranges(other))))
 
 
 def _plain(languages: Languages, part: _Part) -> Language:
@@ -212,6 +293,9 @@ def _plain(languages: Languages, part: _Part) -> Language:
     if part.kind == "seq":
         return languages.cat(*parts)
     return languages.union(parts) if part.kind == "or" else languages.repeat(parts[0], part.low, part.high)
+
+
+_OPENERS = {":": "group", "=": "ahead", "!": "not ahead", "<=": "behind", "<!": "not behind"}
 
 
 class _Reader:
@@ -272,7 +356,7 @@ class _Reader:
             if max(low, high or 0) > MAX_REPEAT or self._peek("+") or (high is not None and low > high):
                 raise UnreadablePatternError
             self._take("?")
-            if part.kind in ("start", "end", "ahead", "not ahead"):
+            if part.kind in _ASSERTIONS:
                 raise UnreadablePatternError
             part = _Part("repeat", (part,), low=low, high=high)
         return part
@@ -288,6 +372,8 @@ class _Reader:
         if letter in "^$":
             return _Part("start" if letter == "^" else "end")
         if letter == "\\":
+            if self._peek("b") or self._peek("B"):
+                return _Part("boundary" if self._next() == "b" else "not boundary")
             return self._set(self._escape)
         if letter in "*+?{":
             raise UnreadablePatternError
@@ -302,27 +388,30 @@ class _Reader:
         return _Part("set", ranges=invert_ranges(fold_case(invert_ranges(ranges))) if self._is_negated else fold_case(ranges))
 
     def _group(self) -> _Part:
-        kind = "group"
         ignored_case = self._ignores_case
-        if self._take("?"):
-            if self._take(":"):
-                pass
-            elif self._take("i:"):
-                self._ignores_case = True
-            elif self._take("="):
-                kind = "ahead"
-            elif self._take("!"):
-                kind = "not ahead"
-            else:
-                match = re.compile(r"P?<[A-Za-z_]\w*>").match(self._text, self._at)
-                if match is None:
-                    raise UnreadablePatternError
-                self._at = match.end()
+        kind = self._group_kind()
         inner = self._choice()
         self._ignores_case = ignored_case
         if not self._take(")"):
             raise UnreadablePatternError
+        if kind in ("behind", "not behind"):
+            return _Part(kind, ranges=_one_character(inner))
         return inner if kind == "group" else _Part(kind, (inner,))
+
+    def _group_kind(self) -> str:
+        if not self._take("?"):
+            return "group"
+        kind = next((kind for opener, kind in _OPENERS.items() if self._take(opener)), None)
+        if kind is not None:
+            return kind
+        if self._take("i:"):
+            self._ignores_case = True
+            return "group"
+        match = re.compile(r"P?<[A-Za-z_]\w*>").match(self._text, self._at)
+        if match is None:
+            raise UnreadablePatternError
+        self._at = match.end()
+        return "group"
 
     def _escape(self) -> Ranges:
         letter = self._next()
@@ -389,6 +478,19 @@ class _Reader:
             raise UnreadablePatternError
         letter = self._next()
         return self._escape() if letter == "\\" else _of(letter)
+
+
+def _one_character(part: _Part) -> Ranges:
+    """Give the set of what matches one character.
+
+    Raises:
+        UnreadablePatternError: It matches anything else.
+    """
+    if part.kind == "set":
+        return part.ranges
+    if part.kind == "or" or (part.kind == "seq" and len(part.parts) == 1):
+        return join_ranges(pair for inner in part.parts for pair in _one_character(inner))
+    raise UnreadablePatternError
 
 
 def _range(low: int, high: int) -> list[tuple[int, int]]:
