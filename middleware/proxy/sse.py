@@ -74,9 +74,14 @@ class FrameSource:
         await self._queue.put(ending)
 
 
+# Lines of events end with CR or LF alone, but many clients split at whatever Unicode calls a line break (httpx-sse#34).
+_LINE_BREAKS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+
+
 def encode_frame(body: Frame) -> bytes:
     """Give one `data:` frame; the JSON is one line, so one `data:` line is enough."""
-    return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).translate(_LINE_BREAKS)
+    return b"data: " + text.encode() + b"\n\n"
 
 
 async def send_events(

@@ -62,6 +62,7 @@ class _Message(_WireModel):
     # Thinking of earlier turns: chat templates drop it, so do we. Accepted because clients echo whole messages.
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[Any] | None = None
     refusal: None = None
     annotations: list[Any] | None = Field(default=None, max_length=0)
     audio: None = None
@@ -82,6 +83,8 @@ class _TextFormat(_WireModel):
 
 class _JsonObjectFormat(_WireModel):
     type: Literal["json_object"]
+    # The word of llama.cpp and others for a schema.
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class _SchemaFormat(_WireModel):
@@ -118,7 +121,8 @@ class _Body(_WireModel):
     max_completion_tokens: int | None = Field(default=None, ge=1, le=MAX_INT)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0, le=MAX_INT)
+    # As in vLLM -1 stands for no limit, of the thinking too.
+    top_k: int | None = Field(default=None, ge=-1, le=MAX_INT)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-MAX_INT - 1, le=MAX_INT)
     n: int | None = Field(default=None, ge=1, le=MAX_N)
@@ -135,7 +139,7 @@ class _Body(_WireModel):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     chat_template_kwargs: _TemplateSwitches | None = None
     max_reasoning_tokens: int | None = Field(default=None, ge=0, le=MAX_INT)
-    thinking_token_budget: int | None = Field(default=None, ge=0, le=MAX_INT)
+    thinking_token_budget: int | None = Field(default=None, ge=-1, le=MAX_INT)
     include_reasoning: bool | None = None
     structured_outputs: _StructuredOutputs | None = None
     # The older names of the same.
@@ -363,8 +367,8 @@ def _wanted_schema(body: _Body) -> dict[str, Any] | None:
     match body.response_format:
         case _SchemaFormat(json_schema=wanted):
             return wanted.schema_
-        case _JsonObjectFormat():
-            return JSON_OBJECT_SCHEMA
+        case _JsonObjectFormat(schema_=wanted_schema):
+            return JSON_OBJECT_SCHEMA if wanted_schema is None else wanted_schema
         case _:
             return None
 
@@ -385,7 +389,7 @@ def _given_settings(body: _Body) -> dict[str, Any]:
         "max_tokens": body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
-        "top_k": body.top_k,
+        "top_k": None if body.top_k == -1 else body.top_k,
         "min_p": body.min_p,
         "seed": body.seed,
         # What asks for nothing is left out: clients send it by default, and some providers take none of it.
@@ -395,9 +399,15 @@ def _given_settings(body: _Body) -> dict[str, Any]:
         "repetition_penalty": None if body.repetition_penalty == 1 else body.repetition_penalty,
         "logit_bias": _token_bias(body.logit_bias),
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
-        "max_reasoning_tokens": body.thinking_token_budget if body.max_reasoning_tokens is None else body.max_reasoning_tokens,
+        "max_reasoning_tokens": _thinking_budget(body),
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _thinking_budget(body: _Body) -> int | None:
+    if body.max_reasoning_tokens is not None:
+        return body.max_reasoning_tokens
+    return None if body.thinking_token_budget == -1 else body.thinking_token_budget
 
 
 _MAX_ID_DIGITS = 18

@@ -108,6 +108,18 @@ def test_server_stream_without_usage_has_none_and_ends_with_done() -> None:
     assert all("usage" not in json.loads(event) for event in events[:-1])
 
 
+def test_server_frames_hold_no_line_break_of_unicode_httpx_sse_34() -> None:
+    text = "a\u2028b\u2029c\x85d"
+    _, model = scripted(reply(text, text))
+    with running(model) as server:
+        response = _post(server, stream=True)
+    lines = [line for line in response.text.splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in lines[:-1]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == text
+    assert "".join(delta.get("reasoning") or "" for delta in deltas) == text
+
+
 def test_server_d16_json_object_is_sent_as_a_schema() -> None:
     upstream, model = scripted(reply("", '{"x": [1]}'))
     with running(model) as server, _openai(server) as client:

@@ -66,8 +66,14 @@ def test_read_call_joins_text_parts_and_maps_developer() -> None:
     ]
 
 
+def test_read_call_reads_no_limit_as_vllm_does_vllm_20859() -> None:
+    assert _read(top_k=-1, thinking_token_budget=-1).settings == {}
+    assert _read(max_reasoning_tokens=2, thinking_token_budget=-1).settings == {"max_reasoning_tokens": 2}
+
+
 def test_read_call_drops_the_thinking_of_earlier_turns() -> None:
-    messages = [{"role": "assistant", "content": "x", "reasoning_content": "t", "refusal": None, "tool_calls": []}, *MESSAGES]
+    thinking = {"reasoning_content": "t", "reasoning": "t", "reasoning_details": [{"type": "reasoning.text", "text": "t"}]}
+    messages = [{"role": "assistant", "content": "x", **thinking, "refusal": None, "tool_calls": []}, *MESSAGES]
     assert _read(messages=messages).messages[0] == {"role": "assistant", "content": "x"}
 
 
@@ -76,6 +82,9 @@ def test_read_call_drops_the_thinking_of_earlier_turns() -> None:
     [
         pytest.param({"type": "text"}, None, id="text"),
         pytest.param({"type": "json_object"}, {"type": "object"}, id="D16-json-object-is-sent-as-a-schema"),
+        pytest.param(
+            {"type": "json_object", "schema": {"type": "array"}}, {"type": "array"}, id="llama.cpp-12276-word-for-a-schema"
+        ),
         pytest.param(
             {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array"}}}, {"type": "array"}, id="schema"
         ),
