@@ -61,7 +61,7 @@ class Admission:
         vocabulary: Vocabulary,
         *,
         check_grammar: Callable[[GrammarSpec], None],
-        new_drafter: Callable[[list[int]], Drafter] | None,
+        new_drafter: Callable[..., Drafter] | None,
     ) -> None:
         self._loaded = loaded
         self._markers = markers
@@ -106,7 +106,8 @@ class Admission:
         if request.grammar is not None:
             sequence.guard = self._new_guard(stop_ids, request.grammar)
         if self._new_drafter is not None:
-            sequence.drafter = self._new_drafter(prompt_ids)
+            is_json = request.grammar is not None and request.grammar.kind == "json_schema"
+            sequence.drafter = self._new_drafter(prompt_ids, is_json=is_json)
         return sequence
 
     def _encode(self, prompt: str | SequenceOf[int]) -> list[int]:

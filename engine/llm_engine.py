@@ -38,7 +38,7 @@ from .sampling_params import SamplingParams
 from .scheduler import DRAFTS_PER_STEP, ScheduledStep, Scheduler
 from .selection import Chosen, SequenceWindow, choose_tokens
 from .sequence import RequestOutput, Sequence
-from .speculative import Drafter, DraftGain, Spellings
+from .speculative import Drafter, DraftGain, Habits
 from .speculative.draft_model import DraftModel
 from .speculative.run_ahead import RunAhead
 from .threads import torch_threads
@@ -102,13 +102,13 @@ class LLMEngine:
             max_draft_tokens=config.max_draft_tokens,
             gain=self._draft_gain,
         )
-        spellings = Spellings(self._vocabulary.token_bytes)
+        new_drafter = partial(Drafter, gain=self._draft_gain, habits=Habits(self._vocabulary))
         self._admission = Admission(
             self._loaded,
             self._chat.markers,
             self._vocabulary,
             check_grammar=self.check_grammar,
-            new_drafter=partial(Drafter, gain=self._draft_gain, spellings=spellings) if config.max_draft_tokens else None,
+            new_drafter=new_drafter if config.max_draft_tokens else None,
         )
         self._metrics = MetricsRecorder(observer)
         self._sequences: dict[str, Sequence] = {}

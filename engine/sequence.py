@@ -217,6 +217,8 @@ class Sequence:
         answer = self.token_ids[answer_start:]
         if self.matcher is None or not (leftover or answer):
             return True
+        if self.drafter is not None:
+            self.drafter.extend_answer(leftover, answer)
         return self.matcher.accept_bytes(leftover) and self.matcher.accept_tokens(answer)
 
     def note_limit(self, limit: Limit) -> None:

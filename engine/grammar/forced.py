@@ -30,7 +30,7 @@ def spell_forced(matcher: Matcher, data: bytes, vocabulary: Vocabulary) -> list[
         if index % 2:
             token_ids.append(int(part))
         elif part:
-            spelled = _spell(part, vocabulary)
+            spelled = spell_text(part, vocabulary)
             if spelled is None:
                 break
             token_ids += spelled
@@ -38,7 +38,8 @@ def spell_forced(matcher: Matcher, data: bytes, vocabulary: Vocabulary) -> list[
     return _without_open_end(matcher, token_ids, vocabulary)
 
 
-def _spell(data: bytes, vocabulary: Vocabulary) -> list[int] | None:
+def spell_text(data: bytes, vocabulary: Vocabulary) -> list[int] | None:
+    """Give ids that spell `data` as the tokenizer would, where it can be asked; None if the vocabulary cannot write it."""
     if vocabulary.encode is not None:
         try:
             token_ids = vocabulary.encode(data.decode())

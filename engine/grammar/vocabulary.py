@@ -91,6 +91,10 @@ def read_vocabulary(tokenizer: Any, *, vocab_size: int, stop_token_ids: Iterable
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and backend.padding is None and backend.truncation is None:
+        # The same ids in a quarter of the time: forced texts and drafts are encoded between two steps.
+        return list(backend.encode(text, add_special_tokens=False).ids)
     try:
         return list(tokenizer.encode(text, add_special_tokens=False))
     except TypeError:  # tiktoken knows no such argument, and adds none

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .drafter import Drafter
 from .gain import DraftGain, Found
+from .habits import Habits
 from .ngram import NgramIndex
-from .spellings import Spellings
 
-__all__ = ["DraftGain", "Drafter", "Found", "NgramIndex", "Spellings"]
+__all__ = ["DraftGain", "Drafter", "Found", "Habits", "NgramIndex"]

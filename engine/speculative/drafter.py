@@ -1,4 +1,4 @@
-"""Drafts for one sequence: what its grammar forces, and between that what prompt lookup finds, cut where the grammar refuses.
+"""Drafts for one sequence: what its grammar forces, values from the text before the answer, and what prompt lookup finds.
 
 The length adapts to how many drafts the model took lately. Whatever is proposed is verified, so a bad draft costs time only.
 """
@@ -6,32 +6,16 @@ The length adapts to how many drafts the model took lately. Whatever is proposed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..grammar import Matcher
+from .copying import Copying, ValueCopier
 from .gain import DraftGain, DraftSource, Found
+from .habits import Habits
 from .ngram import NgramIndex
-from .spellings import Spellings
+from .spellings import GuessedTexts, Spellings
 
 MIN_LOOKUP = 2
 MAX_LOOKUP = 16
-
-
-@dataclass(slots=True)
-class _Forced:
-    """Text that was forced: its tokens as the grammar gives them, and as they are written.
-
-    Attributes:
-        first: Index of its first token among the drafts, then among the tokens that come next.
-        token_ids: As the grammar gives them.
-        num_drafted: Drafts that stand for it.
-        written: Its tokens so far.
-    """
-
-    first: int
-    token_ids: list[int]
-    num_drafted: int
-    written: list[int]
 
 
 class Drafter:
@@ -41,7 +25,8 @@ class Drafter:
         prompt_token_ids: Where prompt lookup begins to look.
         use_lookup: Whether to look runs up at all.
         gain: What drafts cost and bring in this engine; None takes every draft that there is.
-        spellings: How the engine's model spells forced text; None takes it as the grammar gives it.
+        habits: What the engine's model was seen to do; None takes forced text as the grammar gives it, and guesses no values.
+        is_json: Whether what a grammar rules is JSON.
     """
 
     def __init__(
@@ -50,13 +35,10 @@ class Drafter:
         *,
         use_lookup: bool = True,
         gain: DraftGain | None = None,
-        spellings: Spellings | None = None,
+        habits: Habits | None = None,
+        is_json: bool = False,
     ) -> None:
         self._gain = gain or DraftGain(is_adaptive=False)
-        self._spellings = None if spellings is None else spellings.of_request()
-        # Forced texts of the last proposal, and the one of which a token was refused and the rest is not written yet.
-        self._forced: list[_Forced] = []
-        self._respelled: _Forced | None = None
         self._index = NgramIndex()
         self._use_lookup = use_lookup
         if use_lookup:
@@ -68,12 +50,30 @@ class Drafter:
         self._sources: list[DraftSource] = []
         self.found = Found((), is_constrained=False)
         self._suggested: list[int] = []
+        self._habits = habits
+        self._spellings: Spellings | None = None
+        self._texts: GuessedTexts | None = None
+        self._copier: ValueCopier | None = None
+        # Tokens before the answer; None until it begins.
+        self._num_before: int | None = None
+        if habits is not None:
+            self._spellings = habits.spellings.of_request()
+            self._texts = GuessedTexts(self._spellings)
+            self._copier = ValueCopier(habits, self._spellings, self._read_source) if is_json and use_lookup else None
 
     def extend(self, token_ids: Sequence[int]) -> None:
         """Take tokens that were committed."""
-        self._learn_spelling(token_ids)
+        if self._texts is not None:
+            self._texts.note_written(token_ids)
         if self._use_lookup:
             self._index.extend(token_ids)
+
+    def extend_answer(self, data: bytes, token_ids: Sequence[int]) -> None:
+        """Take what of the committed text is the answer's: the rest of a token that ended the thinking, and the last tokens."""
+        if self._num_before is None:
+            self._num_before = len(self._index) - len(token_ids)
+        if self._copier is not None:
+            self._copier.follow(data, token_ids)
 
     def suggest(self, token_ids: Sequence[int]) -> None:
         """Take what a draft model expects next; counts for the next proposal only, where nothing is forced."""
@@ -86,7 +86,9 @@ class Drafter:
             matcher: The grammar that rules all of them, or None where none rules any; its state is as before afterwards.
             limit: At least 0.
         """
-        self._lookups, self._sources, self._forced = [], [], []
+        self._lookups, self._sources = [], []
+        if self._texts is not None:
+            self._texts.begin()
         suggested, self._suggested = self._suggested, []
         is_constrained = matcher is not None
         # What a draft model expects is at hand already.
@@ -109,25 +111,44 @@ class Drafter:
     def _find_allowed(self, matcher: Matcher, suggested: list[int], limit: int) -> list[int]:
         """Drafts that the grammar allows; the matcher is as before afterwards."""
         drafts: list[int] = []
+        if self._num_before is None:
+            self._num_before = len(self._index)
+        copying = None if self._copier is None else self._copier.begin()
         while len(drafts) < limit and not matcher.is_terminated():
-            source: DraftSource = "forced"
-            more = self._spell_forced(matcher, len(drafts), limit - len(drafts))
-            if not more and suggested and not drafts:
-                source = "model"
-                more = suggested[: min(limit, matcher.validate_tokens(suggested))]
+            more = self._go_on(matcher, drafts, suggested, limit - len(drafts), copying)
             if not more:
-                source = "quoted"
-                found = self._look_up(drafts, limit - len(drafts))
-                more = found[: matcher.validate_tokens(found)] if found else []
-                if not more:
-                    break
-                self._lookups[-1] = (len(drafts), len(more))
-            if not matcher.accept_tokens(more):
                 break
             drafts += more
-            self._sources += [source] * len(more)
+            if copying is not None:
+                copying.follow(more)
         matcher.rollback(len(drafts))
         return drafts
+
+    def _go_on(self, matcher: Matcher, drafts: list[int], suggested: list[int], limit: int, copying: Copying | None) -> list[int]:
+        """Let the matcher take what comes behind the drafts; gives it, empty where nothing is guessed."""
+        if forced := self._spell_forced(matcher, len(drafts), limit):
+            return self._take(matcher, forced, "forced")
+        if suggested and not drafts and (taken := self._take(matcher, suggested[:limit], "model")):
+            return taken
+        guess = None if copying is None else copying.guess(matcher, limit)
+        if guess is not None:
+            if guess.text_ids is not None and self._texts is not None:
+                self._texts.add(len(drafts), len(guess.token_ids), guess.text_ids)
+            self._sources += guess.sources
+            return guess.token_ids
+        found = self._look_up(drafts, limit)
+        taken = self._take(matcher, found, "quoted")
+        if taken:
+            self._lookups[-1] = (len(drafts), len(taken))
+        return taken
+
+    def _take(self, matcher: Matcher, token_ids: list[int], source: DraftSource) -> list[int]:
+        """Let the matcher take the longest prefix that goes; gives it."""
+        num_taken = 0
+        while num_taken < len(token_ids) and matcher.accept_tokens(token_ids[num_taken : num_taken + 1]):
+            num_taken += 1
+        self._sources += [source] * num_taken
+        return token_ids[:num_taken]
 
     def learn(self, num_accepted: int, *, num_verified: int) -> None:
         """Take how many drafts of the last proposal the model took, of those that it was asked about.
@@ -136,7 +157,8 @@ class Drafter:
         """
         del self._sources[num_verified:]
         self._gain.note_verified(self._sources, num_accepted)
-        self._find_respelled(num_accepted, num_verified)
+        if self._texts is not None and num_accepted < num_verified:
+            self._texts.note_refused(num_accepted)
         for first, length in self._lookups:
             if num_accepted < first or len(self._sources) < first + length:
                 return  # not reached, or cut: neither taken whole nor refused
@@ -147,29 +169,13 @@ class Drafter:
     def _spell_forced(self, matcher: Matcher, first: int, limit: int) -> list[int]:
         """Give up to `limit` tokens of the text that is forced after the drafts so far, as the model writes it."""
         token_ids = matcher.forced_tokens()
-        if self._spellings is None or not token_ids:
+        if self._spellings is None or self._texts is None or not token_ids:
             return token_ids[:limit]
         spelled = self._spellings.spell(token_ids)[:limit]
-        if matcher.validate_tokens(spelled) < len(spelled):
+        if matcher.validate_tokens(spelled[:1]) == 0:
             spelled = token_ids[:limit]
-        self._forced.append(_Forced(first, token_ids, len(spelled), []))
+        self._texts.add(first, len(spelled), token_ids)
         return spelled
-
-    def _find_respelled(self, num_accepted: int, num_verified: int) -> None:
-        """Keep the forced text of which a token was refused: what is written instead spells it."""
-        if self._respelled is None and num_accepted < num_verified:
-            for forced in self._forced:
-                if forced.first <= num_accepted < forced.first + forced.num_drafted:
-                    self._respelled = forced
-
-    def _learn_spelling(self, token_ids: Sequence[int]) -> None:
-        forced = self._respelled
-        if forced is None or self._spellings is None:
-            return
-        forced.written += token_ids[forced.first :]
-        forced.first = max(0, forced.first - len(token_ids))
-        if forced.written and self._spellings.learn(forced.token_ids, forced.written):
-            self._respelled = None
 
     def _look_up(self, drafts: list[int], limit: int) -> list[int]:
         if not self._use_lookup:
@@ -178,3 +184,9 @@ class Drafter:
         if found:
             self._lookups.append((len(drafts), len(found)))
         return found
+
+    def _read_source(self) -> bytes:
+        """Give the text before the answer, with NUL for what is no text."""
+        assert self._habits is not None
+        token_bytes = self._habits.vocabulary.token_bytes
+        return b"".join(token_bytes[token_id] or b"\0" for token_id in self._index.token_ids(self._num_before))

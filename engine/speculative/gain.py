@@ -12,10 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-DraftSource = Literal["forced", "quoted", "lookup", "model"]
-"""Where a draft comes from: the grammar, look-up inside an answer, look-up in free text, a draft model."""
+DraftSource = Literal["forced", "quoted", "lookup", "model", "opened", "labelled", "next", "searched", "copied", "ended"]
+"""Where a draft comes from: the grammar, look-up inside an answer, look-up in free text, a draft model; and of values that are
+taken from the text before the answer (`copying.py`): their quote, their beginning behind their name, behind the last value or
+anywhere, what follows that, and their end."""
 
-FIRST_RATES: dict[DraftSource, float] = {"forced": 0.9, "quoted": 0.6, "lookup": 0.4, "model": 0.7}
+FIRST_RATES: dict[DraftSource, float] = {
+    "forced": 0.9,
+    "quoted": 0.6,
+    "lookup": 0.4,
+    "model": 0.7,
+    "opened": 0.8,
+    "labelled": 0.5,
+    "next": 0.3,
+    "searched": 0.4,
+    "copied": 0.8,
+    "ended": 0.5,
+}
 """Shares of drafts that hold, until this engine has its own."""
 RATE_WEIGHT = 0.03
 MODEL_PRIOR = 4

@@ -25,6 +25,10 @@ class NgramIndex:
     def __len__(self) -> int:
         return len(self._token_ids)
 
+    def token_ids(self, stop: int | None = None) -> list[int]:
+        """Give the tokens, up to the one at `stop`."""
+        return self._token_ids[:stop]
+
     def extend(self, token_ids: Iterable[int]) -> None:
         """Add tokens at the end; cost is linear in their number."""
         tokens = self._token_ids

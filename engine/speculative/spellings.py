@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 MAX_PIECES = 4096
 """Pieces that are kept; the ones that were learned longest ago go first."""
@@ -104,3 +105,59 @@ class Spellings:
 
     def _text(self, token_ids: Sequence[int]) -> bytes:
         return b"".join(self._token_bytes[token_id] for token_id in token_ids)
+
+
+@dataclass(slots=True)
+class _Guessed:
+    """Text that was guessed as drafts.
+
+    Attributes:
+        first: Index of its first token among the drafts, then among the tokens that come next.
+        num_drafts: Drafts that stand for it.
+        token_ids: As the tokenizer writes it.
+        written: As the model does, so far.
+    """
+
+    first: int
+    num_drafts: int
+    token_ids: Sequence[int]
+    written: list[int] = field(default_factory=list)
+
+
+class GuessedTexts:
+    """Learns from one request's drafts: where a guessed text is written in other tokens, what was written spells it.
+
+    Args:
+        spellings: Of the request.
+    """
+
+    def __init__(self, spellings: Spellings) -> None:
+        self._spellings = spellings
+        self._guessed: list[_Guessed] = []
+        # A token of it was refused, and the rest is not written yet.
+        self._refused: _Guessed | None = None
+
+    def begin(self) -> None:
+        """Forget the texts of the last drafts."""
+        self._guessed.clear()
+
+    def add(self, first: int, num_drafts: int, token_ids: Sequence[int]) -> None:
+        """Take a text, as the tokenizer writes it, for which drafts stand from index `first` on."""
+        self._guessed.append(_Guessed(first, num_drafts, token_ids))
+
+    def note_refused(self, index: int) -> None:
+        """Take which draft did not hold."""
+        if self._refused is None:
+            for guessed in self._guessed:
+                if guessed.first <= index < guessed.first + guessed.num_drafts:
+                    self._refused = guessed
+
+    def note_written(self, token_ids: Sequence[int]) -> None:
+        """Take tokens that were written."""
+        refused = self._refused
+        if refused is None:
+            return
+        refused.written += token_ids[refused.first :]
+        refused.first = max(0, refused.first - len(token_ids))
+        if refused.written and self._spellings.learn(refused.token_ids, refused.written):
+            self._refused = None

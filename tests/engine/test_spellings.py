@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from engine import GrammarSpec
 from engine.grammar.backends.llguidance_backend import LLGuidanceBackend
 from engine.grammar.vocabulary import Vocabulary
-from engine.speculative import Drafter, Spellings
+from engine.speculative import Drafter, Habits
+from engine.speculative.spellings import Spellings
 
 STOP = 256
 LONG = (b'{"', b'":"', b'","', b'":', b"name", b"na", b"me", b"kind", b"ki", b'"}')
@@ -105,8 +106,8 @@ def test_drafts_follow_the_models_spelling() -> None:
         "additionalProperties": False,
     }
     written = [*json.dumps(dict.fromkeys(names, "x"), separators=(",", ":")).encode(), STOP]
-    spellings = Spellings(VOCABULARY.token_bytes)
-    first, second = (answer(Drafter([], use_lookup=False, spellings=spellings), schema, written) for _ in range(2))
+    habits = Habits(VOCABULARY)
+    first, second = (answer(Drafter([], use_lookup=False, habits=habits), schema, written) for _ in range(2))
     assert sum(first) == sum(second) == len(written)
     assert second == [len(b'{"name":"x'), len(b'","kind":"x'), len(b'"}') + 1]
     without = answer(Drafter([], use_lookup=False), schema, written)
