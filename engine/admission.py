@@ -15,11 +15,12 @@ from typing import Any
 
 from reasoning_parsers import OnUnknown, ReasoningGate, ReasoningParserError, TokenMarkers
 
-from .answer_budget import ClosingGuard, FirstEndings, ThinkingBudget, answer_room
+from .answer_budget import ClosingGuard, ThinkingBudget, answer_room
 from .detokenizer import TokenTexts
 from .errors import InvalidRequestError
-from .grammar import GrammarSpec, Matcher
-from .grammar.closing import MAX_STATES, MAX_STATES_OFTEN, closing_tokens, endings_behind, may_go_on
+from .grammar import GrammarSpec
+from .grammar.closing import may_go_on
+from .grammar.endings import Endings
 from .grammar.vocabulary import Vocabulary
 from .logit_rules import LogitRules
 from .model_loader import LoadedModel
@@ -68,7 +69,7 @@ class Admission:
         self._vocabulary = vocabulary
         self._check_grammar = check_grammar
         self._new_drafter = new_drafter
-        self._first_endings = FirstEndings(self._find_closing)
+        self._endings = Endings(vocabulary)
         self._texts = TokenTexts(loaded.tokenizer)
 
     def admit(self, request: Request) -> Sequence:
@@ -188,17 +189,12 @@ class Admission:
 
     def _new_guard(self, stop_ids: frozenset[int], spec: GrammarSpec) -> ClosingGuard:
         return ClosingGuard(
-            self._find_closing,
+            self._endings,
+            hash(spec),
             min(self._loaded.stop_token_ids or stop_ids),
-            endings_behind=partial(endings_behind, self._vocabulary),
             looks_always=bool(self._vocabulary.missing_bytes),
-            find_first=partial(self._first_endings.find, hash(spec)),
             may_go_on=partial(may_go_on, vocabulary=self._vocabulary, stop_token_ids=tuple(stop_ids)),
         )
-
-    def _find_closing(self, matcher: Matcher, limit: int) -> list[int] | None:
-        max_states = MAX_STATES_OFTEN if self._vocabulary.missing_bytes else MAX_STATES
-        return closing_tokens(matcher, self._vocabulary, limit, max_states=max_states, is_quick=True)
 
 
 def _bad_word_ids(tokenizer: Any, words: Iterable[str]) -> set[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,8 @@ from reasoning_parsers import TokenMarkers
 
 from .errors import InvalidRequestError
 from .grammar import Matcher
-from .grammar.byte_lru import ByteLRU
+from .grammar.closing import WayOut, is_ending
+from .grammar.endings import Endings
 from .sampling_params import SamplingParams
 
 Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_end"]
@@ -19,21 +20,13 @@ Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_
 MayGoOn = Callable[[Matcher], bool]
 """Whether anything but the end may follow a whole value."""
 
-FindClosing = Callable[[Matcher, int], list[int] | None]
-"""Gives the shortest way it knows from a matcher's state to a whole value, of at most so many tokens, or None."""
-
-EndingsBehind = Callable[[list[int], int], Iterable[list[int]]]
-"""Gives guesses for the ending behind a token, out of an ending from in front of it, the likeliest first."""
-
 ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
-FIRST_ENDINGS_BYTES = 512 * 2**10
-LONGEST_FIRST_ENDING = 4096
-"""Ids of an ending that is kept for all requests, at most."""
-_ENDING_BYTES = 200
-"""What an ending takes besides its ids: its key, and its place in the order."""
+STATES_AT_LEAST, STATES_PER_SPARE_TOKEN = 4, 8
+"""States that the search for the ending behind one token may look at: the more, the more tokens there are to spare."""
 RETRY_AFTER = 8
-"""Tokens until the next look where no ending was found."""
+"""Tokens until the next look where no ending was found, at least."""
+FAR = 2**31
 
 
 def answer_room(params: SamplingParams, prompt_len: int, max_model_len: int) -> int:
@@ -82,39 +75,6 @@ class ThinkingBudget:
         return cls(left, "reserve", transition)
 
 
-class FirstEndings:
-    """Endings from the starts of grammars, which many requests share: looked for once each, the latest kept."""
-
-    def __init__(self, find_closing: FindClosing) -> None:
-        self._find_closing = find_closing
-        self._endings: ByteLRU[int, tuple[int, ...]] = ByteLRU(FIRST_ENDINGS_BYTES)
-
-    def find(self, key: int, matcher: Matcher, limit: int) -> list[int] | None:
-        """Give an ending from where the matcher stands, as `find_closing` does.
-
-        Args:
-            key: Names the grammar. What is known is tried before it is given, so that two with one key do no harm.
-            matcher: At the start of the answer; does not change.
-            limit: Most ids of the ending.
-        """
-        ending: Sequence[int] | None = self._endings.get(key)
-        if ending is None or not _is_ending(matcher, ending):
-            # Always with the same limit: what a request gets must not depend on the limits of those before it.
-            ending = self._find_closing(matcher, LONGEST_FIRST_ENDING)
-            if ending is not None:
-                self._endings.put(key, tuple(ending), _ENDING_BYTES + 8 * len(ending))
-        return list(ending) if ending is not None and len(ending) <= limit else self._find_closing(matcher, limit)
-
-
-def _is_ending(matcher: Matcher, token_ids: Sequence[int]) -> bool:
-    """Whether ids lead to a whole value; the matcher is left as it was."""
-    if not matcher.accept_tokens(token_ids):
-        return False
-    is_whole = matcher.is_completed()
-    matcher.rollback(len(token_ids))
-    return is_whole
-
-
 class ClosingGuard:
     """Keeps a constrained answer able to end within its limit.
 
@@ -125,36 +85,42 @@ class ClosingGuard:
     where no token leads out, into a string that cannot be closed for one.
 
     A search is dear, so the known ending is kept as long as it can be: a token that is its first one leaves the rest of it, and
-    behind another one the guesses of `endings_behind` are tried, which the grammar does at once.
+    behind another one guesses are tried, which the grammar does at once. A search for the ending behind one token may take as
+    many states as there are tokens to spare: where there are none, only another ending of the same length would do. And where no
+    ending fits, more are only searched for when the model has made up for half of what is missing.
 
     Args:
-        find_closing: Finds a shortest ending.
+        endings: What gives endings.
+        key: Names the grammar there.
         stop_token_id: What ends the answer after the value.
-        endings_behind: Guesses what is left of a known ending.
         looks_always: Whether the vocabulary is such a one.
-        find_first: Finds one from the start of the answer; None looks for it like for any other.
         may_go_on: See `may_go_on`.
     """
 
     def __init__(
         self,
-        find_closing: FindClosing,
+        endings: Endings,
+        key: int,
         stop_token_id: int,
         *,
-        endings_behind: EndingsBehind = lambda ending, _: [ending],
         looks_always: bool = False,
-        find_first: FindClosing | None = None,
         may_go_on: MayGoOn = lambda matcher: True,
     ) -> None:
-        self._find_closing = find_closing
-        self._find_first = find_first or find_closing
+        self._endings = endings
+        self._key = key
         self.may_go_on = may_go_on
-        self._endings_behind = endings_behind
         self._stop_token_id = stop_token_id
         self._looks_always = looks_always
-        # The ending from where the matcher stands, when it was looked for; the answer can be ended by it.
+        # The way from the start of the grammar, and whether it is the short one, which is asked for where the other does not fit.
+        self._way_out: WayOut | None = None
+        self._has_short_way = False
+        # The ending from where the matcher stands, when it was looked for and fits.
         self._ending: list[int] | None = None
-        self._look_at = -1
+        # Tokens left from which on it is looked; None before the first look.
+        self._look_at: int | None = None
+        # Tokens that were missing when no ending that fits was found, and how long to wait where there was none at all.
+        self._num_missing = FAR
+        self._wait = RETRY_AFTER
 
     def choose(self, matcher: Matcher, token_id: int, num_left: int, *, is_first: bool = False) -> int:
         """Give the token to commit: `token_id`, or the one that leads to the end.
@@ -166,13 +132,13 @@ class ClosingGuard:
             is_first: Whether the matcher stands at the start of its grammar.
         """
         if not self.has_looked:
-            # What is kept for all requests is an ending from the start; the first id may have been taken before the gate decided.
-            self._look(self._find_first if is_first else self._find_closing, matcher, num_left)
+            self._take_way_out(matcher, is_first=is_first)
+            self._look(matcher, num_left, is_first=is_first)
         if token_id == self._stop_token_id or not self._must_look(num_left):
             self._ending = None
             return token_id
         if self._ending is None:
-            self._look(self._find_closing, matcher, num_left)
+            self._look(matcher, num_left, is_first=is_first)
         if self._ending is None:
             return token_id  # no ending is known that fits: nothing to lead to
         ending = self._ending_after(matcher, token_id, num_left - 1)
@@ -185,44 +151,85 @@ class ClosingGuard:
     @property
     def has_looked(self) -> bool:
         """Whether an ending was looked for, so that it does not matter any more whether the matcher stands at the start."""
-        return self._look_at >= 0
+        return self._look_at is not None
 
     def limit_at(self, num_left: int) -> Limit:
         """Give the reason for which a token was replaced with so many tokens left."""
-        return "shortest_completion" if num_left <= self._look_at else "dead_end"
+        return "dead_end" if self._look_at is None or num_left > self._look_at else "shortest_completion"
 
     def shortest_len(self, matcher: Matcher) -> int | None:
         """Give the ids of the shortest answer that is found from the start of the matcher's grammar; None if none is found."""
-        start = matcher.fork()
-        start.reset()
-        ending = self._find_first(start, LONGEST_FIRST_ENDING)
-        return None if ending is None else len(ending)
+        self._take_way_out(matcher, is_first=False, is_short=True)
+        return None if self._way_out is None else len(self._way_out.token_ids)
 
     def _must_look(self, num_left: int) -> bool:
-        return num_left <= self._look_at or (self._looks_always and self._ending is not None)
+        return self._look_at is None or num_left <= self._look_at or (self._looks_always and self._ending is not None)
+
+    def _take_way_out(self, matcher: Matcher, *, is_first: bool, is_short: bool = False) -> None:
+        """Take the way from the start; the matcher need not stand there, where the first id came before the gate decided."""
+        start = matcher
+        if not is_first:
+            start = matcher.fork()
+            start.reset()
+        self._has_short_way = is_short
+        self._way_out = self._endings.from_start(self._key, start, is_short=is_short)
 
     def _ending_after(self, matcher: Matcher, token_id: int, limit: int) -> list[int] | None:
         """Give an ending of at most `limit` tokens from behind the token, if one is known or found."""
         known = self._ending or []
         if known and token_id == known[0] and len(known) - 1 <= limit:
             return known[1:]
-        after = matcher.fork()
-        if not after.accept_tokens([token_id]):
+        if not matcher.accept_tokens([token_id]):
             return None
-        for guess in self._endings_behind(known, token_id):
-            if len(guess) <= limit and _is_ending(after, guess):
-                return guess
-        return self._find_closing(after, limit)
+        try:
+            for guess in self._endings.behind(known, token_id):
+                if len(guess) <= limit and is_ending(matcher, guess):
+                    return guess
+            num_spare = limit + 1 - len(known)
+            return self._endings.find(
+                matcher, limit, self._way_out, max_states=STATES_AT_LEAST + STATES_PER_SPARE_TOKEN * num_spare
+            )
+        finally:
+            matcher.rollback(1)
 
-    def _look(self, find_closing: FindClosing, matcher: Matcher, num_left: int) -> None:
-        self._ending = find_closing(matcher, num_left)
-        self._look_at = _look_at(self._ending, num_left)
+    def _look(self, matcher: Matcher, num_left: int, *, is_first: bool) -> None:
+        """Look for an ending that fits, and decide when to look again."""
+        ending = self._search(matcher, is_first=is_first)
+        if self._way_out is not None and not self._has_short_way and (ending is None or len(ending) > num_left):
+            self._take_way_out(matcher, is_first=is_first, is_short=True)
+            ending = self._search(matcher, is_first=is_first)
+        self._ending = ending if ending is not None and len(ending) <= num_left else None
+        if self._ending is None and self._may_fit(ending, num_left, is_first=is_first):
+            self._ending = self._endings.find(matcher, num_left, self._way_out)
+        if self._ending is not None:
+            self._look_at = _look_at(self._ending, num_left)
+        elif ending is not None:
+            self._look_at = num_left - max(RETRY_AFTER, (len(ending) - num_left) // 2)
+        else:
+            self._look_at = num_left - min(self._wait, max(RETRY_AFTER, num_left // 2))
+            self._wait *= 2
+
+    def _may_fit(self, ending: list[int] | None, num_left: int, *, is_first: bool) -> bool:
+        """Whether it is worth a search for an ending that fits, where the known one does not."""
+        if ending is None:
+            return True
+        num_missing = len(ending) - num_left
+        is_nearer = 2 * num_missing <= self._num_missing
+        if is_nearer:
+            self._num_missing = num_missing
+        # From the start the short way is what many searches gave.
+        return is_nearer and not is_first
+
+    def _search(self, matcher: Matcher, *, is_first: bool) -> list[int] | None:
+        if is_first:
+            return None if self._way_out is None else list(self._way_out.token_ids)
+        return self._endings.find(matcher, way_out=self._way_out)
 
 
-def _look_at(ending: list[int] | None, num_left: int) -> int:
+def _look_at(ending: list[int], num_left: int) -> int:
     """From how many tokens left on each token is looked at again.
 
     A token can open something that takes long to close, hence well before the known ending; and again at half of what is left,
     since the ending grows while nobody looks.
     """
-    return num_left - RETRY_AFTER if ending is None else max(2 * len(ending) + ALWAYS_LOOK, num_left // 2)
+    return max(2 * len(ending) + ALWAYS_LOOK, num_left // 2)

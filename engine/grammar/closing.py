@@ -1,7 +1,7 @@
 """The way out: tokens that finish a value from where it stands, found by a bounded search.
 
 Text that the grammar forces is taken as it comes, closing characters come before commas, commas before digits and openings, and
-letters of free text have one stand-in. The way that is found first is improved on as far as the bound allows. The shortest way is
+letters of free text have one stand-in. What is found is spelled anew, in as long tokens as the grammar takes. The shortest way is
 not promised: to prove it takes a search of all texts.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 import weakref
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ MAX_STATES = 400
 MAX_STATES_OFTEN = 100
 """The same where every token is looked at, since the vocabulary has gaps."""
 MOST_IMPROVING_STATES = 60
+MOST_JOINS = 16
+"""Ways to a state with a known rest that may be too long before a search gives up: that rest is what is too long."""
 MOST_SUFFIXES = 12
 """Tokens that may be left out at the head of a known ending."""
 LONGEST_WAY, MOST_STATES, MOST_ROUNDABOUT_STATES = 2000, 2000, 600
@@ -35,8 +38,47 @@ _FEW = 48
 """With so few legal ids each is a choice that matters (names, digits, constants); with more the text is free."""
 
 
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """A way from the start of a grammar to a whole value; what a search that meets it need not search again.
+
+    Attributes:
+        token_ids: The way, in few ids.
+        text: What they spell.
+        places: By the state of the answer, where in the text that state is; see `Matcher.state`.
+    """
+
+    token_ids: tuple[int, ...]
+    text: bytes
+    places: Mapping[Hashable, int]
+
+    def rest_from(self, matcher: Matcher) -> bytes | None:
+        """Give the text from the state of a matcher on; None where the way does not lead through it."""
+        place = self.places.get(matcher.state)
+        return None if place is None else self.text[place:]
+
+
+def find_way_out(matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_states: int) -> WayOut | None:
+    """Find a way of at most `limit` ids from the start of a grammar; the matcher stands there and is left there."""
+    search = _Search(matcher, vocabulary, limit)
+    try:
+        found = search.run(max_states, num_improving=0)
+        if found is None:
+            return None
+        data = b"".join(vocabulary.token_bytes[token_id] for token_id in found)
+        return WayOut(tuple(found), data, search.places() if len(data) == search.text_len else {})
+    finally:
+        search.go_to(())
+
+
 def closing_tokens(
-    matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_states: int = MAX_STATES, is_quick: bool = False
+    matcher: Matcher,
+    vocabulary: Vocabulary,
+    limit: int,
+    *,
+    max_states: int = MAX_STATES,
+    is_quick: bool = False,
+    way_out: WayOut | None = None,
 ) -> list[int] | None:
     """Find few ids that lead from the state of `matcher` to a whole value; the matcher is left as it was.
 
@@ -46,17 +88,27 @@ def closing_tokens(
         limit: Longest way that is of use, in ids; the stop id is not part of it.
         max_states: Bound of the search.
         is_quick: Take the first way that is found and look for no shorter one.
+        way_out: A way from the start, whose rest is taken where the search meets it.
 
     Returns:
         The ids, none if the value is whole already; None if no way was found within the bounds, though there may be one.
     """
     if matcher.is_completed():
         return []
-    search = _Search(matcher, vocabulary, limit)
+    search = _Search(matcher, vocabulary, limit, way_out)
     try:
         return search.run(max_states, num_improving=0 if is_quick else MOST_IMPROVING_STATES)
     finally:
         search.go_to(())
+
+
+def is_ending(matcher: Matcher, token_ids: Sequence[int]) -> bool:
+    """Whether ids lead to a whole value; the matcher is left as it was."""
+    if not matcher.accept_tokens(token_ids):
+        return False
+    is_whole = matcher.is_completed()
+    matcher.rollback(len(token_ids))
+    return is_whole
 
 
 def endings_behind(vocabulary: Vocabulary, ending: list[int], token_id: int) -> Iterator[list[int]]:
@@ -130,41 +182,100 @@ class _Node:
 
 
 class _Search:
-    def __init__(self, matcher: Matcher, vocabulary: Vocabulary, limit: int) -> None:
+    def __init__(self, matcher: Matcher, vocabulary: Vocabulary, limit: int, way_out: WayOut | None = None) -> None:
         self._matcher = matcher
         self._vocabulary = vocabulary
+        self._limit = limit
+        self._way_out = way_out
+        self._num_joins = 0
         self._best_length = limit + 1
         self._rows = _Rows(vocabulary)
         self._path: tuple[int, ...] = ()
         self._text = b""
+        self._end: tuple[int, ...] = ()
         # Texts that were reached, with their number of ids: the state depends on the text alone.
         self._reached: dict[bytes, int] = {b"": 0}
 
     def run(self, max_states: int, *, num_improving: int) -> list[int] | None:
         best, num_states = self._first_way(max_states)
-        if best is not None:
-            best = self._shorter_way(min(max_states - num_states, num_improving)) or best
-        return None if best is None else list(best)
+        if best is not None and num_improving:
+            self._best_length = len(best)
+            shorter = self._shorter_way(min(max_states - num_states, num_improving))
+            best = best if shorter is None else list(shorter)
+        return best
 
     def finds_any(self) -> bool:
         """Whether there is a way at all: straight down, or where that gets lost in a text without end, in all directions."""
         return self._first_way(MOST_STATES)[0] is not None or self._shorter_way(MOST_ROUNDABOUT_STATES) is not None
 
-    def _first_way(self, max_states: int) -> tuple[tuple[int, ...] | None, int]:
+    @property
+    def text_len(self) -> int:
+        """Bytes of the way that was found."""
+        return len(self._text_of(self._end))
+
+    def places(self) -> dict[Hashable, int]:
+        """Give where the states of the way that was found are in its text, as far as states can be told."""
+        self.go_to(())
+        places: dict[Hashable, int] = {}
+        place = 0
+        for token_id in self._end:
+            if self._matcher.state is not None:
+                places.setdefault(self._matcher.state, place)
+            self.go_to((*self._path, token_id))
+            place += len(self._text_of((token_id,)))
+        return places
+
+    def _first_way(self, max_states: int) -> tuple[list[int] | None, int]:
         """Go down the cheapest way on, and back up where it ends."""
         stack: list[tuple[int, ...]] = [()]
         for num_states in range(max_states):
-            if not stack:
+            if not stack or self._num_joins >= MOST_JOINS:
                 return None, num_states
             path = stack.pop()
-            if not self.go_to(path):
+            # Noted when it is looked at: a shorter spelling that waits below must not hide the way straight on.
+            if not self.go_to(path) or (path and not self._is_new(path)):
                 continue
-            if self._matcher.is_completed():
-                self._best_length = len(path)
-                return path, num_states
-            ways = sorted(self._ways_on(), key=lambda way: way[1], reverse=True)
-            stack.extend(longer for token_ids, _ in ways if self._is_new(longer := path + token_ids))
+            rest = self._rest()
+            if rest is not None:
+                found = self._spell(path, rest)
+                if found is not None and len(found) <= self._limit:
+                    self._end = path
+                    return found, num_states
+                continue
+            last, text = path[-_TAIL:], self._text_tail(path)
+            ways = [
+                (cost + _AGAIN * text.count(ids[-1]) if cost > _ONLY_WAY else cost + _AGAIN_SIGN * last.count(ids[-1]), ids)
+                for ids, cost in self._ways_on()
+            ]
+            ways.sort(key=lambda way: way[0], reverse=True)
+            stack += [path + token_ids for _, token_ids in ways if len(path) + len(token_ids) < self._best_length]
         return None, max_states
+
+    def _text_tail(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        """Give the last ids, as far as they may be of one text."""
+        for num_back, token_id in enumerate(reversed(path[-_TAIL:])):
+            if b'"' in self._vocabulary.token_bytes[token_id]:
+                return path[len(path) - num_back :]
+        return path[-_TAIL:]
+
+    def _rest(self) -> bytes | None:
+        """Give the text that is known to end the value from here."""
+        if self._matcher.is_completed():
+            return b""
+        rest = self._way_out.rest_from(self._matcher) if self._way_out is not None else None
+        self._num_joins += rest is not None
+        return rest
+
+    def _spell(self, path: tuple[int, ...], rest: bytes) -> list[int] | None:
+        """Write a way and the text behind it in few ids; None where the grammar does not take them, or there are too many."""
+        token_bytes = self._vocabulary.token_bytes
+        is_text = all(token_bytes[token_id] for token_id in path)
+        found = self._vocabulary.index.spell(self._text + rest) if is_text else None
+        if found is not None and len(found) <= self._limit and (rest or len(found) < len(path)):
+            self.go_to(())
+            if is_ending(self._matcher, found):
+                return found
+        return None if rest else list(path)
 
     def _shorter_way(self, max_states: int) -> tuple[int, ...] | None:
         """Look around from the start again, the cheapest text first, for a way with fewer ids."""
@@ -189,14 +300,15 @@ class _Search:
 
     def go_to(self, path: tuple[int, ...]) -> bool:
         """Put the matcher where `path` leads, from wherever it is; False if it does not take all of it."""
-        common = 0
-        while common < min(len(path), len(self._path)) and path[common] == self._path[common]:
-            common += 1
-        self._matcher.rollback(len(self._path) - common)
-        self._path = path[:common]
+        common = len(self._path)
+        if path[:common] != self._path:
+            common = next(i for i, (old, new) in enumerate(zip_longest(self._path, path)) if old != new)
+            self._matcher.rollback(len(self._path) - common)
+            self._path = path[:common]
+            self._text = self._text_of(self._path)
         if self._matcher.accept_tokens(path[common:]):
             self._path = path
-        self._text = self._text_of(self._path)
+            self._text += self._text_of(path[common:])
         return self._path == path
 
     def _is_new(self, path: tuple[int, ...]) -> bool:
@@ -261,6 +373,8 @@ class _Rows:
         if any(get_bit(row, token_id) for token_id in kinds.letters):
             # Inside of a string brackets and commas close nothing; a quote does.
             is_legal &= kinds.is_of_use_in_text
+            if not is_legal[: kinds.num_signs].any():
+                yield from ((token_id, _MARK) for token_id in kinds.marks if get_bit(row, token_id))
         legal = np.flatnonzero(is_legal)
         for cost, start, stop in kinds.spans:
             first = int(np.searchsorted(legal, start))
@@ -270,6 +384,12 @@ class _Rows:
 
 
 _CLOSE, _GO_ON, _WHOLE, _DIGIT, _RUN, _OPEN, _LETTER = 0.1, 0.3, 0.31, 0.5, 0.45, 0.8, 0.6
+_MARK = 0.44
+_MARKS = b"+_-./@:"
+"""What formats such as addresses have in the middle of a text; of equal ones the last one is tried first."""
+_TAIL = 24
+"""Ids that were written among so many last ones are tried later: what did not lead out of a text is not likely to."""
+_AGAIN, _AGAIN_SIGN = 0.05, 1e-6
 _ONLY_WAY = 0.4
 """A longer token with a sign that no token is by itself."""
 _SIGNS = (_CLOSE, _GO_ON, _OPEN, _WHOLE)
@@ -279,11 +399,12 @@ _WHOLE_VALUES = frozenset((b"[]", b"{}", b'""', b"null", b"true", b"false", b"0"
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """Ids worth trying, the best first, what each costs, and ids of letters that begin no JSON value.
+    """Ids worth trying, the best first, what each costs, ids of letters that begin no JSON value, and of marks.
 
     Attributes:
         spans: Per cost where its ids are in `ids`.
         is_of_use_in_text: Per id of `ids` whether it can bring a string nearer to its end.
+        num_signs: How many of `ids` are there for their signs, such as quotes.
     """
 
     ids: npt.NDArray[np.int64]
@@ -291,6 +412,8 @@ class _Kinds:
     is_of_use_in_text: npt.NDArray[np.bool_]
     cost: dict[int, float]
     letters: tuple[int, ...]
+    marks: tuple[int, ...]
+    num_signs: int
 
 
 # Found once for a vocabulary, and forgotten with it.
@@ -313,7 +436,6 @@ def _find_kinds(vocabulary: Vocabulary) -> _Kinds:
         if cost is not None:
             found.append((cost, -len(data), token_id))
     found.sort()
-    letters = (vocabulary.index.find(letter) for letter in (b"z", b"K", b"x", b"Q"))
     costs = [cost for cost, _, _ in found]
     is_of_use_in_text = [cost not in _SIGNS or _closes_text(vocabulary, token_id) for cost, _, token_id in found]
     return _Kinds(
@@ -321,8 +443,15 @@ def _find_kinds(vocabulary: Vocabulary) -> _Kinds:
         tuple((cost, bisect_left(costs, cost), bisect_right(costs, cost)) for cost in sorted(set(costs))),
         np.array(is_of_use_in_text, dtype=bool),
         {token_id: cost for cost, _, token_id in found},
-        tuple(token_id for token_id in letters if token_id is not None),
+        _ids_of(b"zKxQ", vocabulary),
+        _ids_of(_MARKS, vocabulary),
+        bisect_right(costs, _GO_ON),
     )
+
+
+def _ids_of(signs: bytes, vocabulary: Vocabulary) -> tuple[int, ...]:
+    found = (vocabulary.index.find(bytes([sign])) for sign in signs)
+    return tuple(token_id for token_id in found if token_id is not None)
 
 
 def _closes_text(vocabulary: Vocabulary, token_id: int) -> bool:

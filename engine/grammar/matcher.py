@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import torch
@@ -31,6 +31,11 @@ class Matcher(Protocol):
         A matcher with an error takes no token and its rows are empty, until it is rolled back or reset. A token that the grammar
         does not take is no error.
         """
+        ...
+
+    @property
+    def state(self) -> Hashable:
+        """What all that may follow depends on, equal for matchers of one compiled grammar that go on alike; None if not known."""
         ...
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
@@ -91,6 +96,11 @@ class Matcher(Protocol):
 
 class Stepper(ABC):
     """Verbs that every matcher has for the same reason: it advances as far as the grammar goes, and can go back."""
+
+    @property
+    def state(self) -> Hashable:
+        """See `Matcher.state`."""
+        return None
 
     @abstractmethod
     def rollback(self, num_steps: int) -> None:

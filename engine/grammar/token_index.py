@@ -25,6 +25,10 @@ class TokenIndex:
         self._sorted = sorted(self._ids)
         self._sorted_ids = np.array([self._ids[data] for data in self._sorted], dtype=np.int64)
         self._longest = max(map(len, self._sorted), default=0)
+        # By the first two bytes how long a token that begins so may be: a few of spaces are much longer than all others.
+        self._longest_by_head: dict[bytes, int] = {}
+        for data in self._sorted:
+            self._longest_by_head[data[:2]] = max(len(data), self._longest_by_head.get(data[:2], 1))
 
     def find(self, data: bytes) -> int | None:
         """Give the id of the token that is exactly `data`, or None."""
@@ -45,7 +49,8 @@ class TokenIndex:
         token_ids: list[int] = []
         start = 0
         while start < len(data):
-            for end in range(min(len(data), start + self._longest), start, -1):
+            longest = self._longest_by_head.get(data[start : start + 2], 1)
+            for end in range(min(len(data), start + longest), start, -1):
                 token_id = self._ids.get(data[start:end])
                 if token_id is not None:
                     token_ids.append(token_id)

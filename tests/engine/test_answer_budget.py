@@ -9,6 +9,7 @@ import jsonschema_rs
 import pytest
 
 from engine import GrammarSpec, InvalidRequestError, LLMEngine, RequestOutput, SamplingParams
+from engine.grammar.endings import Endings
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -176,9 +177,9 @@ def test_ending_from_within_an_answer_is_not_kept_as_one_from_its_start(tiny_eng
     [output] = tiny_engine.generate([prompt], params, grammars=spec)
     assert output.token_ids[0] == minus
     matcher = tiny_engine._grammars.request(spec).result().new_matcher(sorted(tiny_engine._loaded.stop_token_ids))
-    admission = tiny_engine._admission
-    found = admission._first_endings.find(hash(spec), matcher, 4096)
-    assert found == admission._find_closing(matcher, 4096)
+    found = tiny_engine._admission._endings.from_start(hash(spec), matcher)
+    assert found is not None
+    assert found == Endings(tiny_engine._admission._vocabulary).from_start(1, matcher)
 
 
 def test_free_text_says_where_it_was_cut(tiny_engine: LLMEngine) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
-from engine.answer_budget import ClosingGuard, FirstEndings
-from engine.grammar import Matcher
-from engine.grammar.closing import closing_tokens, endings_behind
+from engine.answer_budget import ClosingGuard
+from engine.grammar import GrammarManager, Matcher
+from engine.grammar.closing import MAX_STATES, WayOut, closing_tokens, endings_behind
+from engine.grammar.endings import Endings
 from tests.engine.grammar_backends import BACKENDS, SMALL, STOP, allowed, make_backend, new_matcher, schema_spec, text_of
 from tests.engine.schemas import make_schema
 
@@ -28,28 +29,44 @@ PERSON = {
 }
 
 
-class Searches:
-    """Counts searches."""
+class Searches(Endings):
+    """Counts searches and the states that they may look at; may know no guesses."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_keen: bool = True) -> None:
+        super().__init__(SMALL)
         self.count = 0
+        self.num_failed = 0
+        self.most_states = 0
+        self._is_keen = is_keen
 
-    def __call__(self, matcher: Matcher, limit: int) -> list[int] | None:
+    def from_start(self, key: int, matcher: Matcher, *, is_short: bool = False) -> WayOut | None:
+        num_kept = len(self._kept)
+        way = super().from_start(key, matcher, is_short=is_short)
+        self.count += len(self._kept) - num_kept
+        return way
+
+    def find(
+        self, matcher: Matcher, limit: int = 4096, way_out: WayOut | None = None, *, max_states: int | None = None
+    ) -> list[int] | None:
         self.count += 1
-        return closing_tokens(matcher, SMALL, limit, is_quick=True)
+        self.most_states += MAX_STATES if max_states is None else min(max_states, MAX_STATES)
+        found = super().find(matcher, limit, way_out, max_states=max_states)
+        self.num_failed += found is None
+        return found
+
+    def behind(self, ending: list[int], token_id: int) -> Iterator[list[int]]:
+        return super().behind(ending, token_id) if self._is_keen else iter([ending])
 
 
-def guard_with(find: Searches, *, is_keen: bool = True) -> ClosingGuard:
-    if is_keen:
-        return ClosingGuard(find, STOP, endings_behind=partial(endings_behind, SMALL))
-    return ClosingGuard(find, STOP)
+def guard_with(find: Searches) -> ClosingGuard:
+    return ClosingGuard(find, 1, STOP)
 
 
 def write(guard: ClosingGuard, matcher: Matcher, wanted: list[int], num_left: int) -> list[int]:
     """Write what is wanted as far as the guard lets it."""
     written: list[int] = []
     for token_id in wanted:
-        kept = guard.choose(matcher, token_id, num_left - len(written))
+        kept = guard.choose(matcher, token_id, num_left - len(written), is_first=not written)
         assert matcher.accept_tokens([kept])
         written.append(kept)
         if kept != token_id:
@@ -67,7 +84,7 @@ def test_random_answer_ends_in_time_and_is_whole(name: str, seed: int, is_keen: 
     shortest = closing_tokens(matcher, SMALL, 400, is_quick=True)
     if shortest is None:
         pytest.skip("no way out is found from the start")
-    guard = guard_with(Searches(), is_keen=is_keen)
+    guard = guard_with(Searches(is_keen=is_keen))
     limit = len(shortest) + rng.randrange(12)
     written: list[int] = []
     while not matcher.is_terminated() and len(written) < limit:
@@ -91,27 +108,100 @@ def test_ending_that_is_written_is_searched_once() -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_first_ending_of_a_grammar_is_searched_once_for_all_requests(name: str) -> None:
-    """A key that two grammars share, or a limit that what is known does not keep, is a search more and no other answer."""
+def test_way_from_the_start_is_searched_once_for_all_requests(name: str) -> None:
+    """A key that two grammars share is a search more and no other answer."""
     find = Searches()
-    endings = FirstEndings(find)
     first, second = (new_matcher(make_backend(name), schema_spec(schema), (STOP,)) for schema in (PERSON, {"type": "array"}))
-    for matcher, key, limit, num_searches in (
-        (first, 1, 400, 1), (first, 1, 300, 1), (first, 2, 400, 2), (second, 1, 400, 3), (first, 1, 400, 4), (first, 1, 2, 5),
-        (first, 1, 400, 5),
-    ):  # fmt: skip
-        assert endings.find(key, matcher, limit) == closing_tokens(matcher, SMALL, limit, is_quick=True)
-        assert find.count == num_searches
+    wanted = {id(matcher): Endings(SMALL).from_start(1, matcher) for matcher in (first, second)}
+    assert wanted[id(first)] != wanted[id(second)]
+    for matcher, key in ((first, 1), (first, 1), (first, 2), (second, 1), (first, 1), (second, 2)):
+        assert find.from_start(key, matcher) == wanted[id(matcher)]
+    assert find.count == 2
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_first_ending_does_not_depend_on_the_requests_before(name: str) -> None:
-    """For any value at all there are shorter and longer ones, and a search that is bounded otherwise finds another."""
-    matcher = new_matcher(make_backend(name), schema_spec({}), (STOP,))
-    wanted = {limit: FirstEndings(Searches()).find(1, matcher, limit) for limit in (1, 2, 3, 400)}
-    for limits in ((1, 2, 3, 400), (400, 3, 2, 1), (2, 400, 1, 3)):
-        endings = FirstEndings(Searches())
-        assert {limit: endings.find(1, matcher, limit) for limit in limits} == wanted
+def test_choices_do_not_depend_on_the_requests_before(name: str) -> None:
+    """Neither on their limits nor on what they wrote, also where states are known and the way from the start is shortened."""
+    manager = GrammarManager([make_backend(name)])
+    prepared = manager.request(schema_spec(PERSON)).result(60)
+
+    def answer(endings: Endings, limit: int) -> list[int]:
+        matcher = prepared.new_matcher((STOP,))
+        guard = ClosingGuard(endings, 1, STOP)
+        written: list[int] = []
+        rng = random.Random(limit)
+        while not matcher.is_terminated() and len(written) < limit:
+            written.append(guard.choose(matcher, rng.choice(allowed(matcher)), limit - len(written), is_first=not written))
+            assert matcher.accept_tokens(written[-1:])
+        return written
+
+    limits = (2, 30, 400, 17, 22)
+    wanted = [answer(Endings(SMALL), limit) for limit in limits]
+    shared = Endings(SMALL)
+    assert [answer(shared, limit) for limit in limits] == wanted
+    assert [answer(shared, limit) for limit in limits[::-1]] == wanted[::-1]
+    manager.close()
+
+
+FORMATS = {
+    "type": "object",
+    "properties": {
+        "number": {"type": "string", "pattern": "^INV-[0-9]{6}$"},
+        "when": {"type": "string", "format": "date-time"},
+        "mail": {"type": "string", "format": "email"},
+    },
+    "required": ["number", "when", "mail"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_where_no_ending_fits_few_states_are_looked_at(name: str) -> None:
+    """Every eight tokens 400 states were searched in vain; now the known way tells how much is missing."""
+    manager = GrammarManager([make_backend(name)])
+    prepared = manager.request(schema_spec(FORMATS)).result(60)
+    matcher = prepared.new_matcher((STOP,))
+    way = Endings(SMALL).from_start(1, matcher, is_short=True)
+    assert way is not None
+    limit = len(way.token_ids) - 6
+    endings = Searches()
+    guard = guard_with(endings)
+    rng = random.Random(3)
+    for num_written in range(limit):
+        kept = guard.choose(matcher, rng.choice(allowed(matcher)), limit - num_written, is_first=not num_written)
+        assert matcher.accept_tokens([kept])
+    assert endings.count <= 2 + limit // 8
+    assert guard.shortest_len(matcher) == len(way.token_ids)
+    manager.close()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_known_way_is_joined_where_its_states_are_told(name: str) -> None:
+    """With the memo a search behind one value knows all that follows, whatever the value was; without it it searches."""
+    manager = GrammarManager([make_backend(name)])
+    prepared = manager.request(schema_spec(FORMATS)).result(60)
+    matcher = prepared.new_matcher((STOP,))
+    way = Endings(SMALL).from_start(1, matcher)
+    assert way is not None
+    text = '{"number":"INV-204518","when":"2024-03-17T12:30:00Z'
+    assert matcher.accept_tokens(ids(text))
+    for max_states, expected in ((40, True), (4, True), (1, False)):
+        ending = closing_tokens(matcher, SMALL, 400, is_quick=True, max_states=max_states, way_out=way)
+        assert (ending is not None) == expected
+        if ending is not None:
+            assert jsonschema_rs.is_valid(FORMATS, json.loads(text.encode() + text_of(ending)))
+            assert text_of(ending).endswith(way.text[way.text.index(b',"mail"') :])
+    raw = new_matcher(make_backend(name), schema_spec(FORMATS), (STOP,))
+    assert raw.state is None
+    assert raw.accept_tokens(ids(text))
+    assert closing_tokens(raw, SMALL, 400, is_quick=True, max_states=4, way_out=way) is None
+    manager.close()
+
+
+def test_ending_is_spelled_in_long_tokens() -> None:
+    matcher = new_matcher(make_backend("llguidance"), schema_spec(PERSON), (STOP,))
+    ending = closing_tokens(matcher, SMALL, 400, is_quick=True)
+    assert ending == SMALL.index.spell(text_of(ending or []))
 
 
 def test_other_text_other_cuts_and_other_values_need_few_searches() -> None:
@@ -121,8 +211,8 @@ def test_other_text_other_cuts_and_other_values_need_few_searches() -> None:
     counts = {}
     for is_keen in (True, False):
         matcher = new_matcher(make_backend("llguidance"), schema_spec(PERSON), (STOP,))
-        find = Searches()
-        assert write(guard_with(find, is_keen=is_keen), matcher, [*wanted, STOP], len(wanted) + 3) == [*wanted, STOP]
+        find = Searches(is_keen=is_keen)
+        assert write(guard_with(find), matcher, [*wanted, STOP], len(wanted) + 3) == [*wanted, STOP]
         counts[is_keen] = find.count
     assert counts[True] <= 5 < counts[False]
 

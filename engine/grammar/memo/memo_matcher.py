@@ -7,7 +7,7 @@ is asked again: then it takes them all at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from ctypes import memmove
 from typing import TYPE_CHECKING
 
@@ -131,6 +131,11 @@ class MemoMatcher(Stepper):
     @property
     def error(self) -> GrammarError | None:
         return self._error or self._inner.error
+
+    @property
+    def state(self) -> Hashable:
+        known = self._path[-1]
+        return known.state if known.is_kept else None
 
     def accept_bytes(self, data: bytes) -> bool:
         if not data:
