@@ -148,6 +148,8 @@ def type_hint(error: jsonschema_rs.ValidationError) -> str | None:
     """Say what was meant where a schema's `type` is none; the metaschema says only that no alternative fits."""
     if isinstance(error.instance, bool) and [*error.instance_path][-1:] == ["required"]:
         return "required is a list of names, beside properties"
+    if isinstance(error.instance, list) and [*error.instance_path][-1:] == ["items"]:
+        return "a list of schemas stands under prefixItems since draft 2020-12"
     if list(error.schema_path)[-2:] != ["type", "anyOf"]:
         return None
     words = error.instance if isinstance(error.instance, list) else [error.instance]

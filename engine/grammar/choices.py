@@ -21,20 +21,22 @@ def check_choices(choices: Any) -> str:
         InvalidGrammarError: No list of texts, an empty one, or one with texts that nobody can write; the message says which.
     """
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence) or not choices:
-        raise InvalidGrammarError("a choice is a list of one or more texts")
+        raise InvalidGrammarError("a choice is a list of one or more texts", pointer="#", hint="""as in ["yes", "no"]""")
     if len(choices) > MAX_CHOICES:
-        raise InvalidGrammarError(f"a choice of more than {MAX_CHOICES} texts")
+        raise InvalidGrammarError(f"a choice of more than {MAX_CHOICES} texts", pointer="#")
     for index, text in enumerate(choices):
         if not isinstance(text, str):
-            raise InvalidGrammarError(f"choice {index} is no text but {type(text).__name__}", pointer=f"#/{index}")
+            raise InvalidGrammarError(
+                f"choice {index} is no text but {type(text).__name__}", pointer=f"#/{index}", hint="a choice is made of texts"
+            )
         if any("\ud800" <= char <= "\udfff" for char in text):
             raise InvalidGrammarError(
                 f"choice {index} holds half a character (a lone surrogate), which no text holds", pointer=f"#/{index}"
             )
     if all(not text for text in choices):
-        raise InvalidGrammarError("a choice of nothing but the empty text")
+        raise InvalidGrammarError("a choice of nothing but the empty text", pointer="#", hint="ask for no answer instead")
     if sum(map(len, choices)) > MAX_CHARS:
-        raise InvalidGrammarError(f"the choices together are longer than {MAX_CHARS} characters")
+        raise InvalidGrammarError(f"the choices together are longer than {MAX_CHARS} characters", pointer="#")
     return json.dumps(list(dict.fromkeys(choices)), ensure_ascii=False)
 
 

@@ -411,6 +411,8 @@ def _hint(error: jsonschema_rs.ValidationError) -> str | None:
     """Say what was meant where a schema is none."""
     if isinstance(error.instance, bool) and [*error.instance_path][-1:] == ["required"]:
         return "required is a list of names, beside properties"
+    if isinstance(error.instance, list) and [*error.instance_path][-1:] == ["items"]:
+        return "a list of schemas stands under prefixItems since draft 2020-12"
     return _type_hint(error)
 
 

@@ -202,7 +202,7 @@ def _text(name: str, value: str) -> str:
     if not isinstance(value, str):
         raise InvalidGrammarError(f"{name} must be a text, not {type(value).__name__}")
     if not value.strip():
-        raise InvalidGrammarError(f"{name} is empty")
+        raise InvalidGrammarError(f"{name} is empty", line=1, column=1, hint="leave it out where anything may be answered")
     return value
 
 

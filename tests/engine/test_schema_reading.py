@@ -21,6 +21,7 @@ from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.schema_reading import respell_pattern
 from engine.grammar.support import support_report
 from engine.grammar.vocabulary import Vocabulary
+from middleware.errors import InvalidSchemaError
 from middleware.schema_reading import respell_pattern as respell_pattern_for_check
 from middleware.validation import SchemaChecker, parse_strict
 
@@ -213,3 +214,25 @@ def test_half_a_character_in_utf8_is_no_text(schema: Any, name: str) -> None:
     for character, is_text in ((b"\xed\xa0\x80", False), (b"\xed\x9f\xbf", True), (b"\xee\x80\x80", True)):
         token_ids = [*around[0], *character, *around[1], STOP]
         assert grammar.new_matcher((STOP,)).accept_tokens(token_ids) is is_text, character
+
+
+MEANT = {
+    "float": ({"type": "float"}, "did you mean 'number'?"),
+    "gemini": ({"properties": {"a": {"type": "STRING"}}}, "did you mean 'string'?"),
+    "misspelt": ({"items": {"type": "intger"}}, "did you mean 'integer'?"),
+    "any": ({"type": ["any", "null"]}, "leave type out"),
+    "outlines-core-180": ({"properties": {"a": {"type": "string", "required": True}}}, "a list of names"),
+    "items-list": ({"$schema": "https://json-schema.org/draft/2020-12/schema", "items": [{"type": "string"}]}, "prefixItems"),
+    "other": ({"minItems": "2"}, None),
+}
+
+
+@pytest.mark.parametrize(("schema", "words"), MEANT.values(), ids=MEANT)
+def test_what_was_meant_is_told_twice_alike(schema: dict[str, Any], words: str | None) -> None:
+    with pytest.raises(InvalidGrammarError) as at_admission:
+        GrammarSpec.from_json_schema(schema)
+    with pytest.raises(InvalidSchemaError) as at_check:
+        SchemaChecker(schema)
+    assert at_admission.value.hint == at_check.value.hint
+    assert (words is None) is (at_admission.value.hint is None)
+    assert (words or "") in (at_admission.value.hint or "")
