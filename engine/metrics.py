@@ -26,7 +26,7 @@ class StepStats:
         fill_s: Seconds that filling the masks took.
         mask_wait_s: Seconds of these in which nothing else went on.
         select_s: Seconds in rules, masks and draws, the waiting for masks not counted.
-        apply_s: Seconds of these in putting the masks on the logits; where the likeliest token is taken, in looking for it.
+        apply_s: Seconds of these in putting the masks on the logits; where the token is read off them, in reading it.
         advance_s: Seconds in committing tokens: to gates, to grammars, to the texts.
         num_running: Sequences in the batch.
         num_waiting: Sequences that wait for a grammar, a slot or blocks.

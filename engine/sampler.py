@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from .fast_path.draw import make_draw_kernel
+from .fast_path.draw import DrawKernel, make_draw_kernel
 from .random_stream import uniform
 from .sampling_params import SamplingParams
 
@@ -36,28 +36,50 @@ def sample(logits: torch.Tensor, draws: SequenceOf[RowDraw]) -> list[int]:
     that its tokens do not depend on the batch it is in, nor on drafts.
 
     Args:
-        logits: float32 `(len(draws), vocab_size)`; -inf is never chosen. Every row has a finite entry.
+        logits: float `(len(draws), vocab_size)`; -inf is never chosen. Every row has a finite entry.
         draws: One per row.
     """
     drawn = [row for row, draw in enumerate(draws) if draw.params.temperature > 0]
     # `max` gives the first of equal ones, as `argmax` does, in a third of the time.
     choices: list[int] = logits.max(dim=-1).indices.tolist() if len(drawn) < len(draws) else [0] * len(draws)
     if drawn:
-        for row, token_id in zip(drawn, _draw_rows(logits, drawn, [draws[row] for row in drawn]), strict=True):
+        own = [draws[row] for row in drawn]
+        kernel = make_draw_kernel()
+        is_native = kernel is not None and kernel.takes(logits)
+        found = draw_rows(kernel, own, logits, drawn) if kernel and is_native else _draw_by_torch(logits, drawn, own)
+        for row, token_id in zip(drawn, found, strict=True):
             choices[row] = token_id
     return choices
 
 
-def _draw_rows(logits: torch.Tensor, rows: list[int], draws: list[RowDraw]) -> list[int]:
-    """Draw a token for each of `rows`."""
-    kernel = make_draw_kernel()
-    if kernel is None or not kernel.takes(logits):
-        return _draw_by_torch(logits, rows, draws)
+def draw_rows(
+    kernel: DrawKernel,
+    draws: SequenceOf[RowDraw],
+    logits: torch.Tensor,
+    rows: SequenceOf[int],
+    bitmask: torch.Tensor | None = None,
+    mask_rows: SequenceOf[int] = (),
+    banned: SequenceOf[SequenceOf[int]] = (),
+) -> list[int]:
+    """Draw a token for each of `rows`, or find that there is none; see `DrawKernel.__call__`.
+
+    Args:
+        kernel: It takes these logits.
+        draws: One for each row, of a temperature above 0.
+        logits: float `(num_rows, vocab_size)`.
+        rows: Logits rows.
+        bitmask: Masks.
+        mask_rows: The mask of each row, or -1; none have one if it is empty.
+        banned: Ids that each row may not have besides; none if it is empty.
+    """
     return kernel(
         logits,
         rows,
+        bitmask,
+        mask_rows or [-1] * len(rows),
+        banned or [()] * len(rows),
         temperatures=[draw.params.temperature for draw in draws],
-        top_k=[min(draw.params.top_k, logits.shape[1]) for draw in draws],
+        top_k=[draw.params.top_k for draw in draws],
         top_p=[draw.params.top_p for draw in draws],
         min_p=[draw.params.min_p for draw in draws],
         uniforms=[uniform(draw.seed, draw.position) for draw in draws],

@@ -1,7 +1,7 @@
 """From logits to tokens: each request's own rules, then the grammars, then the draw, and how many drafts hold.
 
-Where all of that comes to the likeliest token which masks and bans leave, one look at the logits finds it; the tokens are the
-same. `_choose_by_all_rules` is the way that is always right.
+Where only masks and bans stand between the logits and the token, compiled kernels read it off the logits as the model gave them.
+`_choose_by_all_rules` is the way that is always right.
 
 A draft is accepted where it is the token that is chosen there. So the tokens are those that no drafts would have given, and a
 wrong draft costs nothing but its row.
@@ -10,19 +10,22 @@ wrong draft costs nothing but its row.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from .errors import EngineError, EngineStepError
-from .grammar.kernels.likeliest import NO_NUMBER, NOTHING, make_likeliest_kernel
+from .fast_path.draw import make_draw_kernel
+from .grammar.kernels.likeliest import make_likeliest_kernel
+from .grammar.kernels.row_table import NO_NUMBER, NOTHING
 from .logit_rules import Bans
 from .logprobs import TokenLogprobs, token_logprobs
 from .mask import StepMasks, Window, mask_logits
 from .metrics import StepClock
-from .sampler import RowDraw, sample
+from .sampler import RowDraw, draw_rows, sample
 from .sequence import Sequence
 
 
@@ -33,10 +36,16 @@ class SequenceWindow(Window):
     sequence: Sequence
 
     @property
-    def takes_likeliest(self) -> bool:
-        """Whether its tokens are the likeliest allowed ones, and nobody wants to know more of their logits."""
+    def is_read_off(self) -> bool:
+        """Whether its tokens can be read off the logits: only masks and bans change those, and nobody wants to see them."""
         params, rules = self.sequence.params, self.sequence.rules
-        return params.temperature == 0 and params.logprobs is None and (rules is None or rules.only_bans)
+        return params.logprobs is None and (rules is None or rules.only_bans)
+
+    def draws(self) -> list[RowDraw]:
+        """Say how the token of each row is drawn."""
+        sequence = self.sequence
+        position = len(sequence.token_ids)
+        return [RowDraw(sequence.params, sequence.seed, position + offset) for offset in range(self.num_rows)]
 
     def banned(self) -> list[SequenceOf[int]]:
         """Give the ids that the request's own rules ban, row by row."""
@@ -73,7 +82,7 @@ def choose_tokens(
         clock: Takes the time of applying them.
     """
     clock = clock or StepClock()
-    chosen = _choose_likeliest(logits, windows, masks, clock)
+    chosen = _read_off(logits, windows, masks, clock)
     others = [position for position in range(len(windows)) if position not in chosen]
     if others:
         if chosen:
@@ -84,22 +93,39 @@ def choose_tokens(
     return [chosen[position] for position in range(len(windows))]
 
 
-def _choose_likeliest(
-    logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock
-) -> dict[int, Chosen]:
-    """Choose where the likeliest allowed token is all that is asked for; by position, and no logit is changed.
+def _read_off(logits: torch.Tensor, windows: SequenceOf[SequenceWindow], masks: StepMasks, clock: StepClock) -> dict[int, Chosen]:
+    """Choose where compiled kernels find the token in the logits as they are, by position; no logit is changed.
 
     Sequences are left out of which bans leave nothing, since the grammar wins over them; all are where no kernel looks.
     """
-    positions = [position for position, window in enumerate(windows) if window.takes_likeliest]
-    kernel = make_likeliest_kernel() if positions else None
-    if kernel is None or not kernel.takes(logits):
-        return {}
+    likeliest, draw = make_likeliest_kernel(), make_draw_kernel()
+    greedy: list[int] = []
+    sampled: list[int] = []
+    for position, window in enumerate(windows):
+        if window.is_read_off:
+            (sampled if window.sequence.params.temperature > 0 else greedy).append(position)
+    chosen: dict[int, Chosen] = {}
+    if greedy and likeliest is not None and likeliest.takes(logits):
+        chosen |= _read_windows(partial(likeliest, logits), greedy, windows, masks, clock)
+    if sampled and draw is not None and draw.takes(logits):
+        draws = [one for position in sampled for one in windows[position].draws()]
+        chosen |= _read_windows(partial(draw_rows, draw, draws, logits), sampled, windows, masks, clock)
+    return chosen
+
+
+def _read_windows(
+    read: Callable[..., list[int]],
+    positions: list[int],
+    windows: SequenceOf[SequenceWindow],
+    masks: StepMasks,
+    clock: StepClock,
+) -> dict[int, Chosen]:
+    """Choose for some of the windows; `read` takes rows, masks, the mask of each row and its bans."""
     spans = [(windows[position], masks.first_rows[position]) for position in positions]
     rows = [row for window, first_row in spans for row in range(first_row, first_row + window.num_rows)]
     bans = [ids for window, _ in spans for ids in window.banned()]
     with clock.part("apply") if masks.rows else contextlib.nullcontext():
-        found = kernel(logits, rows, masks.bitmask, masks.mask_rows(rows), masks.with_denied(rows, bans))
+        found = read(rows, masks.bitmask, masks.mask_rows(rows), masks.with_denied(rows, bans))
     chosen = {}
     start = 0
     dead_ends = masks.dead_ends(windows) if min(found, default=0) < 0 else {}
@@ -134,11 +160,7 @@ def _choose_by_all_rules(
         has_token = logits.amax(dim=-1) > -torch.inf
     # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
     logits[~has_token] = 0.0
-    draws = [
-        RowDraw(window.sequence.params, window.sequence.seed, len(window.sequence.token_ids) + offset)
-        for window in windows
-        for offset in range(window.num_rows)
-    ]
+    draws = [one for window in windows for one in window.draws()]
     drawn = sample(logits.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf) if errors else logits, draws)
     chosen = []
     for window, first_row in zip(windows, first_rows, strict=True):

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from engine import LLMEngine, SamplingParams, selection
-from engine.grammar.kernels.likeliest import NO_NUMBER, NOTHING, SOURCE, LikeliestKernel, make_likeliest_kernel
+from engine.grammar.kernels.likeliest import SOURCE, LikeliestKernel, make_likeliest_kernel
+from engine.grammar.kernels.row_table import NO_NUMBER, NOTHING
 from engine.logit_rules import LogitRules
 from engine.mask import StepMasks
 from engine.selection import Chosen, SequenceWindow, choose_tokens
@@ -135,6 +136,7 @@ def make_window(rng: np.random.Generator, name: str, width: int) -> SequenceWind
         *({},) * 3,
         {"temperature": 0.8, "seed": 3},
         {"temperature": 1.5, "top_k": 3, "seed": 4},
+        {"temperature": 0.6, "top_p": 0.9, "seed": 5, "min_tokens": 9},
         {"logprobs": 2},
         {"logprobs": 0, "logprobs_mode": "processed"},
         {"ignore_eos": True},
@@ -189,6 +191,7 @@ def test_choice_with_the_kernel_is_that_by_all_rules(dtype: torch.dtype, monkeyp
         quick = choose_tokens(*make_step(seed, width, dtype))
         with monkeypatch.context() as patch:
             patch.setattr(selection, "make_likeliest_kernel", lambda: None)
+            patch.setattr(selection, "make_draw_kernel", lambda: None)
             assert plain(quick) == plain(choose_tokens(*make_step(seed, width, dtype))), seed
 
 

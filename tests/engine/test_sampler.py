@@ -10,9 +10,11 @@ import torch
 
 from engine import InvalidRequestError, SamplingParams
 from engine.fast_path.draw import make_draw_kernel
+from engine.grammar.kernels.row_table import NO_NUMBER, NOTHING
 from engine.random_stream import uniform
-from engine.sampler import RowDraw, _draw_by_torch, _draw_rows, sample
+from engine.sampler import RowDraw, _draw_by_torch, draw_rows, sample
 from engine.threads import torch_threads
+from tests.engine.bitmask_oracle import pack
 
 
 @dataclass
@@ -117,15 +119,17 @@ def test_sampling_params_name_the_wrong_one(name: str, value: object) -> None:
     assert caught.value.param == name
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-9])
-def test_tiny_temperature_is_greedy(temperature: float) -> None:
-    logits = torch.tensor([[3.0, 9.0, float("-inf"), 8.0]])
+def test_tiny_temperature_is_greedy(temperature: float, dtype: torch.dtype) -> None:
+    logits = torch.tensor([[3.0, 9.0, float("-inf"), 8.0]], dtype=dtype)
     assert draw(logits, [make_row(temperature=temperature)]) == [1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("temperature", [1e9, 1.7e308])
-def test_huge_temperature_never_takes_a_denied_token(temperature: float) -> None:
-    logits = torch.tensor([[3.0, 9.0, float("-inf"), 8.0]])
+def test_huge_temperature_never_takes_a_denied_token(temperature: float, dtype: torch.dtype) -> None:
+    logits = torch.tensor([[3.0, 9.0, float("-inf"), 8.0]], dtype=dtype)
     assert {draw(logits, [make_row(seed, temperature=temperature)])[0] for seed in range(60)} == {0, 1, 3}
 
 
@@ -170,7 +174,8 @@ OPTIONS: list[dict[str, float]] = [
 @pytest.mark.parametrize("width", [1, 7, 64, 65, 1000, 5003])
 def test_kernel_draws_what_a_whole_sort_draws(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounded logits tie all the time, and rows of a grammar allow little."""
-    if make_draw_kernel() is None:
+    kernel = make_draw_kernel()
+    if kernel is None:
         pytest.skip("no C++ compiler here")
     rng = np.random.default_rng(width)
     for number in range(60):
@@ -186,9 +191,58 @@ def test_kernel_draws_what_a_whole_sort_draws(width: int, monkeypatch: pytest.Mo
         # All columns at once, or the likeliest first.
         monkeypatch.setattr("engine.sampler.NUM_CANDIDATES", rng.choice([width, 20]))
         expected = _draw_by_torch(table[:, :width], rows, draws)
-        assert _draw_rows(table[:, :width], rows, draws) == expected
+        assert draw_rows(kernel, draws, table[:, :width], rows) == expected
         with torch_threads(3):
-            assert _draw_rows(table[:, :width], rows, draws) == expected
+            assert draw_rows(kernel, draws, table[:, :width], rows) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [1, 7, 31, 64, 65, 1000, 5003])
+def test_kernel_reads_masks_and_bans_in_the_logits_as_they_are(width: int, dtype: torch.dtype) -> None:
+    """Beside logits that were widened, masked and banned by hand."""
+    kernel = make_draw_kernel()
+    if kernel is None:
+        pytest.skip("no C++ compiler here")
+    rng = np.random.default_rng(width)
+    for number in range(40):
+        table = torch.tensor(rng.normal(scale=rng.choice([0.1, 1, 5, 30]), size=(20, width)), dtype=dtype)
+        before = table.clone()
+        allowed = rng.random((12, width)) < rng.choice([0.02, 0.5, 1.0], size=(12, 1))
+        bitmask = torch.from_numpy(pack(allowed, (width + 31) // 32))
+        rows = rng.permutation(20)[:18].tolist()
+        mask_rows = rng.permutation([*range(12), *[-1] * 6]).tolist()
+        banned = [rng.integers(-2, width + 2, size=rng.choice([0, 0, 3])).tolist() for _ in rows]
+        options = [OPTIONS[index % len(OPTIONS)] | {"temperature": rng.choice([0.1, 0.8, 1, 3])} for index in range(18)]
+        draws = [RowDraw(SamplingParams(**option), seed, number) for seed, option in enumerate(options)]
+        by_hand = table[rows].float()
+        for line, mask_row, ids in zip(by_hand, mask_rows, banned, strict=True):
+            if mask_row >= 0:
+                line[torch.from_numpy(~allowed[mask_row])] = -torch.inf
+            line[[token_id for token_id in ids if 0 <= token_id < width]] = -torch.inf
+        has_token = (by_hand > -torch.inf).any(dim=-1)
+        expected = [NOTHING] * 18
+        live = has_token.nonzero()[:, 0].tolist()
+        for row, token_id in zip(live, _draw_by_torch(by_hand, live, [draws[row] for row in live]), strict=True):
+            expected[row] = token_id
+        assert draw_rows(kernel, draws, table, rows, bitmask, mask_rows, banned) == expected
+        assert torch.equal(table, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_draw_kernel_tells_of_rows_without_a_token_and_without_numbers(dtype: torch.dtype) -> None:
+    kernel = make_draw_kernel()
+    if kernel is None:
+        pytest.skip("no C++ compiler here")
+    logits = torch.zeros(4, 70, dtype=dtype)
+    logits[0] = -torch.inf
+    logits[1, 69] = torch.nan
+    logits[2, 3], logits[2, 66] = torch.inf, torch.inf
+    bitmask = torch.zeros(1, 3, dtype=torch.int32)
+    for options in OPTIONS:
+        for temperature in (5e-324, 1e-9, 1.0, 1.7e308):
+            draws = [RowDraw(SamplingParams(temperature=temperature, **options), 1, 0)] * 4  # type: ignore[arg-type]
+            mask_rows = [-1, -1, -1, 0]
+            assert draw_rows(kernel, draws, logits, [0, 1, 2, 3], bitmask, mask_rows) == [NOTHING, NO_NUMBER, 3, NOTHING]
 
 
 def test_draw_kernel_survives_infinity() -> None:

@@ -7,18 +7,15 @@ compared by whoever asks.
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
 
+from .row_table import POINTER, ROW_TABLE_TYPES, numbers, row_table
+
 SOURCE = Path(__file__).with_name("likeliest.cpp")
-NOTHING = -1
-"""Instead of a token id: masks and bans leave none whose logit is above -inf."""
-NO_NUMBER = -2
-"""Instead of a token id: a logit of the row, allowed or not, is NaN."""
 _INFINITY = {torch.float32: 0x7F800000, torch.bfloat16: 0x7F80, torch.float16: 0x7C00}
 
 
@@ -31,12 +28,8 @@ class LikeliestKernel:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._find = {4: library["likeliest_32"], 2: library["likeliest_16"]}
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
         for function in self._find.values():
-            function.argtypes = [
-                *(pointer, number, number, pointer, number, pointer, number, pointer, pointer, pointer),
-                *(ctypes.c_int32, pointer, ctypes.c_int),
-            ]
+            function.argtypes = [*ROW_TABLE_TYPES, ctypes.c_int32, POINTER, ctypes.c_int]
             function.restype = None
 
     @staticmethod
@@ -56,36 +49,14 @@ class LikeliestKernel:
 
         Args:
             logits: float `(num_rows, vocab_size)` that `takes` takes; the same afterwards.
-            rows: Logits rows to look at, different ones.
-            bitmask: int32 `(num_masks, words)` on the CPU; columns past `words * 32` are denied. None where no row has a mask.
-            mask_rows: The mask of each row, or -1 for none.
-            banned: Ids that each row may not have besides; ids beyond the columns are ignored.
+            rows: See `row_table`, as for what follows.
+            bitmask: Masks.
+            mask_rows: The mask of each row.
+            banned: Ids that each row may not have besides.
         """
-        num_columns = logits.shape[1]
-        if rows and not (0 <= min(rows) and max(rows) < len(logits)):
-            raise IndexError(f"a row beyond the {len(logits)} of the logits")
-        num_masks, words = (0, 0) if bitmask is None else bitmask.shape
-        if mask_rows and max(mask_rows) >= num_masks:
-            raise IndexError(f"a mask beyond {num_masks}")
-        if bitmask is not None and (bitmask.dtype != torch.int32 or not bitmask.is_contiguous()):
-            raise ValueError("the kernel wants int32 masks, one row after the other")
-        inside = [[token_id for token_id in ids if 0 <= token_id < num_columns] if ids else () for ids in banned]
-        ends = list(itertools.accumulate(map(len, inside)))
-        found = _numbers([0] * len(rows))
+        found = numbers([0] * len(rows))
         self._find[logits.element_size()](
-            logits.data_ptr(),
-            logits.stride(0),
-            num_columns,
-            _numbers(rows),
-            len(rows),
-            None if bitmask is None else bitmask.data_ptr(),
-            words,
-            _numbers(mask_rows),
-            _numbers(list(itertools.chain.from_iterable(inside))),
-            _numbers(ends),
-            _INFINITY[logits.dtype],
-            found,
-            torch.get_num_threads(),
+            *row_table(logits, rows, bitmask, mask_rows, banned), _INFINITY[logits.dtype], found, torch.get_num_threads()
         )
         return list(found)
 
@@ -97,7 +68,3 @@ def make_likeliest_kernel() -> LikeliestKernel | None:
 
     library = load_library(SOURCE)
     return None if library is None else LikeliestKernel(library)
-
-
-def _numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(values))(*values)
