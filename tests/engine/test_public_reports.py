@@ -112,3 +112,49 @@ def test_known_beginnings_change_nothing_behind_a_stop_string_vllm_5543(engine: 
     hits = engine.totals().num_prefix_hit_tokens
     assert [output.token_ids for output in engine.generate(prompts, SamplingParams(max_tokens=40))] == cold
     assert engine.totals().num_prefix_hit_tokens > hits
+
+
+@pytest.fixture
+def script(engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the model wants to say, id by id, whatever it reads; the end when it has said all."""
+    wanted: list[int] = []
+    run = engine._runner.run
+
+    def run_script(chunks: Any) -> Any:
+        logits = run(chunks)
+        row = 0
+        for chunk in chunks:
+            for offset in range(chunk.num_logits):
+                said = wanted[len(chunk.sequence.token_ids) + offset :][:1]
+                logits[row, said[0] if said else engine.tokenizer.eos_token_id] = 1e4
+                row += 1
+        return logits
+
+    monkeypatch.setattr(engine._runner, "run", run_script)
+    return wanted
+
+
+@pytest.mark.parametrize("budget", [None, 40, 9, 8, 7, 6, 5, 4, 3, 1, 0])
+def test_thinking_that_is_opened_again_is_the_same_with_drafts_llama_cpp_22323(
+    engine: LLMEngine, script: list[int], budget: int | None
+) -> None:
+    tokenizer = engine.tokenizer
+    text = "one two three four five six</think>seven eight<think>nine ten one</think>two three"
+    script += tokenizer.encode(text, add_special_tokens=False)
+    start, end = tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
+    first_end = script.index(end)
+    # The prompt holds the text, so the lookup drafts all of it, markers too.
+    [output] = engine.generate(
+        [[*script, *script, *prompt(engine, "hi")]], SamplingParams(max_tokens=80, max_reasoning_tokens=budget)
+    )
+    num_thinking = first_end if budget is None else min(budget, first_end)
+    assert output.num_reasoning_tokens == num_thinking
+    assert output.token_ids[num_thinking] == end
+    if budget is None or budget > first_end:
+        assert output.token_ids[:-1] == script
+        assert output.limits_hit == ()
+    else:
+        assert start not in output.token_ids
+    assert output.reasoning == tokenizer.decode(script[:num_thinking])
+    if engine.config.max_draft_tokens:
+        assert engine.totals().num_accepted_draft_tokens > 0
