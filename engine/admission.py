@@ -7,7 +7,7 @@ that leaves the state of the thinking open where the caller forbids that.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import partial
@@ -198,5 +198,24 @@ class Admission:
 
 
 def _bad_word_ids(tokenizer: Any, words: Iterable[str]) -> set[tuple[int, ...]]:
-    spelled = [prefix + word.lstrip() for word in words for prefix in ("", " ")]
-    return {tuple(ids) for text in spelled if (ids := tokenizer.encode(text, add_special_tokens=False))}
+    found: set[tuple[int, ...]] = set()
+    for word in words:
+        own = {ids for text in _with_and_without_space(word) for ids in _spellings(tokenizer, text)}
+        if not own:
+            raise InvalidRequestError(f"the tokenizer has no tokens for {word!r}", param="bad_words", hint="leave it out")
+        found |= own
+    return found
+
+
+def _with_and_without_space(word: str) -> tuple[str, ...]:
+    bare = word.lstrip(" ")
+    return (bare, " " + bare) if bare.strip() else (word,)
+
+
+def _spellings(tokenizer: Any, text: str) -> Iterator[tuple[int, ...]]:
+    """Give the usual tokens of a text at a beginning and behind other text, where some tokenizers write no space."""
+    before, ids, behind = (tuple(tokenizer.encode(part, add_special_tokens=False)) for part in ("\n", text, "\n" + text))
+    if ids:
+        yield ids
+    if before and behind[: len(before)] == before and len(behind) > len(before):
+        yield behind[len(before) :]

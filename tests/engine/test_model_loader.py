@@ -131,6 +131,7 @@ def test_dtype_auto_says_why(tmp_path: Path, tiny_model: Path, caplog: pytest.Lo
         engine = LLMEngine(EngineConfig(model=str(tmp_path / "n")))
     assert engine._loaded.model.dtype == torch.float32
     assert "do not depend on the batch" in caplog.text
+    assert "device auto: " in caplog.text
     engine.close()
 
 

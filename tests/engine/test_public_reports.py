@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from transformers import LlamaForCausalLM
 
-from engine import EngineConfig, GrammarSpec, LLMEngine, SamplingParams
+from engine import EngineConfig, GrammarSpec, InvalidRequestError, LLMEngine, SamplingParams
+from engine.admission import _bad_word_ids
 from engine.chat import ChatFormat
 from reasoning_parsers import ReasoningGate
+from tests.engine.odd_tokenizers import ODD
 from tests.engine.test_llm_engine import SPEC, TEXTS, prompt, reference
 from tests.engine.test_model_loader import word_tokenizer
 
@@ -158,3 +160,79 @@ def test_thinking_that_is_opened_again_is_the_same_with_drafts_llama_cpp_22323(
     assert output.reasoning == tokenizer.decode(script[:num_thinking])
     if engine.config.max_draft_tokens:
         assert engine.totals().num_accepted_draft_tokens > 0
+
+
+def test_requests_of_different_schemas_share_a_beginning_maclocal_api_86(engine: LLMEngine, tiny_model: Path) -> None:
+    ids = prompt(engine, "lamp " * 40)
+    schemas: list[dict[str, Any] | None] = [
+        {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False},
+        {"enum": ["red", "green"]},
+        None,
+        {"type": "array", "items": {"type": "integer"}},
+    ]
+    grammars = [GrammarSpec.from_json_schema(schema) if schema else None for schema in schemas] * 2
+    params = SamplingParams(max_tokens=60, max_reasoning_tokens=4)
+    alone = LLMEngine(EngineConfig(model=str(tiny_model), prefix_caching=False, max_num_seqs=1, max_draft_tokens=0))
+    try:
+        expected = [alone.generate([ids], params, grammars=[grammar])[0].token_ids for grammar in grammars]
+    finally:
+        alone.close()
+    for _ in range(2):
+        outputs = engine.generate([ids] * len(grammars), params, grammars=grammars)
+        assert [output.token_ids for output in outputs] == expected
+    assert engine.totals().num_prefix_hit_tokens > 0
+
+
+def test_what_a_stop_string_held_back_comes_with_the_end_llama_cpp_15007(engine: LLMEngine, script: list[int]) -> None:
+    tokenizer = engine.tokenizer
+    for text, stop, room in (
+        ("one two", "two three", 60),
+        ("one two", "two three", 2),
+        ("one 日", "日本", 60),
+        ("one </thin", "</thing>", 60),
+        ("one <", "<|user|>", 60),
+    ):
+        script[:] = tokenizer.encode(text, add_special_tokens=False)
+        ids = prompt(engine, "hi " + text, thinking=False)
+        [output] = engine.generate([ids], SamplingParams(max_tokens=room, stop=(stop,)))
+        assert output.content == tokenizer.decode(script[:room])
+        assert output.matched_stop != stop
+    half = tokenizer.encode("日", add_special_tokens=False)[:-1]
+    script[:] = [*tokenizer.encode("one ", add_special_tokens=False), *half]
+    [output] = engine.generate([prompt(engine, "hi", thinking=False)], SamplingParams(max_tokens=len(script)))
+    assert (output.content.rstrip("\ufffd"), output.stop_reason) == ("one ", "length")
+    assert output.content.endswith("\ufffd")
+
+
+@pytest.mark.parametrize("word", ["lamp", " lamp", "two chairs", "日本", "\n", "\n\n"])
+def test_bad_word_is_written_neither_alone_nor_behind_a_space_vllm_23886(engine: LLMEngine, script: list[int], word: str) -> None:
+    bare = word.lstrip(" ")
+    for text in (bare, f"one {bare}", f"one{bare}" if bare.isspace() else f"{bare} {bare}"):
+        script[:] = engine.tokenizer.encode(text, add_special_tokens=False)
+        ids = prompt(engine, text, thinking=False)
+        [output] = engine.generate([ids], SamplingParams(max_tokens=20, bad_words=(word,)))
+        assert bare not in output.content
+        [output] = engine.generate([ids], SamplingParams(max_tokens=20))
+        assert output.content == text
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_bad_word_has_its_tokens_within_a_text_tensorrt_llm_15706(name: str) -> None:
+    tokenizer = ODD[name]()
+
+    def encode(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+    for word in ("lamp", "\n"):
+        banned = _bad_word_ids(tokenizer, [word])
+        for text in (word, f"\n{word}", f"a {word}"):
+            ids = encode(text)
+            assert any(ids[i : i + len(bad)] == bad for bad in banned for i in range(len(ids))), text
+
+
+def test_bad_word_without_tokens_is_refused_vllm_53433(engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(engine.tokenizer), "encode", lambda self, text, **_: [] if "\x01" in text else [5])
+    with pytest.raises(InvalidRequestError) as caught:
+        engine.add_request("bad", [5], SamplingParams(bad_words=("\x01",)))
+    assert caught.value.param == "bad_words"
+    assert not engine.has_unfinished()
