@@ -60,10 +60,10 @@ class Seconds:
     count: int = 0
 
     def add(self, sample: float) -> None:
-        """Take a measured time."""
+        """Take a measured time; of the first ones the shortest counts."""
         self.count += 1
-        if self.count == 1:
-            self.value = sample
+        if self.count <= NUM_WIDE_FIRST:
+            self.value = min(sample, self.value) if self.count > 1 else sample
             return
         sample = min(sample, MAX_OUTLIER * self.value)
         self.value += (FASTER_WEIGHT if sample < self.value else SLOWER_WEIGHT) * (sample - self.value)

@@ -115,6 +115,15 @@ def test_batch_sizes_are_told_apart() -> None:
     assert len(keep(gain, [["forced"] * 4], is_constrained=True)[0]) <= 1
 
 
+def test_first_step_with_drafts_that_was_held_up_is_not_believed() -> None:
+    gain = DraftGain()
+    for step_s, num_drafts in ((1.0, 0), (1.0, 0), (9.0, 2), (1.1, 2)):
+        gain.begin_step(1)
+        gain.note_step(step_s, num_drafts=num_drafts)
+    gain.begin_step(1)
+    assert keep(gain, [["forced"] * 2], is_constrained=True) == [["forced"] * 2]
+
+
 def test_gain_that_comes_back_is_found_again() -> None:
     gain = DraftGain()
     serve(gain, MACHINES["bound-by-weights"], 0.0, steps=500)
