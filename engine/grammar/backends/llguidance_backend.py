@@ -28,6 +28,7 @@ from ..number_cap import NumberTokens, limits_for
 from ..sources import check_token_ids
 from ..spec import GrammarSpec
 from ..vocabulary import Vocabulary
+from .counted_text import refuse_many_states
 from .lanes import Lanes, share_out, sum_of
 from .llguidance_matcher import LLGuidanceCompiled, LLGuidanceMatcher
 from .llguidance_place import find_place
@@ -167,6 +168,7 @@ class LLGuidanceBackend:
 
     def _source(self, spec: GrammarSpec) -> str:
         source = lark_source(spec)
+        refuse_many_states(spec)
         if len(source) > MAX_SOURCE_LENGTH:
             raise UnsupportedGrammarError(
                 f"a constraint of {len(source)} characters; llguidance takes {MAX_SOURCE_LENGTH}",

@@ -30,6 +30,7 @@ from ..spec import GrammarSpec
 from ..structural_tag import check_tag_tokens, map_formats, name_tokens, named_tokens, tag_schemas
 from ..support import rewritten_schema
 from ..vocabulary import Vocabulary
+from .counted_text import refuse_long_strings
 from .lanes import Lanes, RowCost
 from .xgrammar_text import SchemaOrder, write_ebnf
 
@@ -61,6 +62,7 @@ class XGrammarBackend:
             UnsupportedGrammarError: xgrammar cannot compile this constraint.
         """
         self._check_tokens(spec)
+        refuse_long_strings(spec)
         if spec.kind == "json_schema" and not self.is_surely_quick(spec):
             return
         try:
