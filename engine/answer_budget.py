@@ -11,7 +11,7 @@ from reasoning_parsers import TokenMarkers
 from .errors import InvalidRequestError
 from .grammar import Matcher
 from .grammar.closing import WayOut, is_ending
-from .grammar.endings import Endings
+from .grammar.endings import LONGEST_WAY_OUT, Endings
 from .sampling_params import SamplingParams
 
 Limit = Literal["max_reasoning_tokens", "reserve", "shortest_completion", "dead_end"]
@@ -114,7 +114,7 @@ class ClosingGuard:
         # The way from the start of the grammar, and whether it is the short one, which is asked for where the other does not fit.
         self._way_out: WayOut | None = None
         self._has_short_way = False
-        # The ending from where the matcher stands, when it was looked for and fits.
+        # The ending from where the matcher stands, when it was looked for; one that does not fit only where it always looks.
         self._ending: list[int] | None = None
         # Tokens left from which on it is looked; None before the first look.
         self._look_at: int | None = None
@@ -137,14 +137,16 @@ class ClosingGuard:
         if token_id == self._stop_token_id or not self._must_look(num_left):
             self._ending = None
             return token_id
-        if self._ending is None:
+        if self._ending is None or (len(self._ending) > num_left and self._is_near(num_left)):
             self._look(matcher, num_left, is_first=is_first)
         if self._ending is None:
             return token_id  # no ending is known that fits: nothing to lead to
-        ending = self._ending_after(matcher, token_id, num_left - 1)
+        fits = len(self._ending) <= num_left
+        ending = self._ending_after(matcher, token_id, num_left - 1 if fits else LONGEST_WAY_OUT)
         if ending is not None:
             self._ending = ending
-            self._look_at = _look_at(ending, num_left - 1)
+            if fits:
+                self._look_at = _look_at(ending, num_left - 1)
             return token_id
         return self._ending.pop(0) if self._ending else self._stop_token_id
 
@@ -155,7 +157,7 @@ class ClosingGuard:
 
     def limit_at(self, num_left: int) -> Limit:
         """Give the reason for which a token was replaced with so many tokens left."""
-        return "dead_end" if self._look_at is None or num_left > self._look_at else "shortest_completion"
+        return "shortest_completion" if self._is_near(num_left) else "dead_end"
 
     def shortest_len(self, matcher: Matcher) -> int | None:
         """Give the ids of the shortest answer that is found from the start of the matcher's grammar; None if none is found."""
@@ -163,7 +165,10 @@ class ClosingGuard:
         return None if self._way_out is None else len(self._way_out.token_ids)
 
     def _must_look(self, num_left: int) -> bool:
-        return self._look_at is None or num_left <= self._look_at or (self._looks_always and self._ending is not None)
+        return self._is_near(num_left) or (self._looks_always and self._ending is not None)
+
+    def _is_near(self, num_left: int) -> bool:
+        return self._look_at is None or num_left <= self._look_at
 
     def _take_way_out(self, matcher: Matcher, *, is_first: bool, is_short: bool = False) -> None:
         """Take the way from the start; the matcher need not stand there, where the first id came before the gate decided."""
@@ -203,7 +208,10 @@ class ClosingGuard:
             self._ending = self._endings.find(matcher, num_left, self._way_out)
         if self._ending is not None:
             self._look_at = _look_at(self._ending, num_left)
-        elif ending is not None:
+            return
+        if self._looks_always:
+            self._ending = ending  # it leads out of a dead end at least
+        if ending is not None:
             self._look_at = num_left - max(RETRY_AFTER, (len(ending) - num_left) // 2)
         else:
             self._look_at = num_left - min(self._wait, max(RETRY_AFTER, num_left // 2))

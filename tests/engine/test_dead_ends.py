@@ -176,6 +176,17 @@ def test_answers_end_although_most_strings_cannot_be_closed(gap_engine: LLMEngin
         jsonschema_rs.validate(schema, json.loads(output.content))
 
 
+@pytest.mark.parametrize("max_tokens", [2, 3, 5])
+def test_answer_that_does_not_fit_is_cut_and_led_into_no_dead_end(gap_engine: LLMEngine, max_tokens: int) -> None:
+    """Where no ending fits, one that is too long still leads: a brace without a quote behind it, say."""
+    two = {**ONE_KEY, "properties": {"city": {"enum": ["ax"]}, "unit": {"type": "integer"}}, "required": ["city", "unit"]}
+    for schema in (WRITABLE[0], WRITABLE[3], two):
+        for seed in range(4):
+            output = run(gap_engine, schema, seed, max_tokens)
+            assert output.error is None
+            assert output.stop_reason == "length" or jsonschema_rs.is_valid(schema, json.loads(output.content))
+
+
 def test_answer_says_that_it_was_led_past_a_dead_end(gap_engine: LLMEngine) -> None:
     hits = [run(gap_engine, {**NAME, "properties": {"a": {"enum": ["y", "abx", "abc"]}}}, seed).limits_hit for seed in range(8)]
     assert ("dead_end",) in hits

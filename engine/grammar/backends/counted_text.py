@@ -1,9 +1,9 @@
 """Whether one answer spells out or counts more text than a backend keeps track of.
 
-llguidance's lexer takes about one state for every such character. States are made as an answer is written, so that without this
-look a long constant fails in its middle. Counted is the longest way through every text that the constraint spells out or counts with
-a pattern, and the least length of other strings; what a string *may* be long is not, since hardly any answer gets there. All options
-of an enum together are no state of one answer.
+llguidance's lexer takes about one state for every such character. States are made as an answer is written, so that without
+this look a long constant fails in its middle. Counted is the longest way through every text that the constraint spells out or
+counts with a pattern, and the least length of other strings; what a string *may* be long is not, since hardly any answer gets
+there. All options of an enum together are no state of one answer.
 """
 
 from __future__ import annotations
