@@ -41,6 +41,7 @@ inline void put(bf16& place, float x) {
 
 // Sixteen numbers at a time, whatever the machine's own registers hold.
 constexpr int64_t LANES = 16;
+constexpr int64_t MANY = 32768;  // numbers from which on a second thread gains more than it takes to wake it
 typedef float floats __attribute__((vector_size(64)));
 typedef int32_t ints __attribute__((vector_size(64)));
 typedef uint32_t words __attribute__((vector_size(64)));
@@ -120,7 +121,7 @@ inline floats fast_exp(floats x) {
 template <typename T>
 void add_norm(T* x, const T* delta, const float* weight, T* out, int64_t rows, int64_t size, float eps, int threads) {
   const int64_t whole = size - size % LANES;
-#pragma omp parallel for num_threads(threads) if (rows * size >= 65536)
+#pragma omp parallel for num_threads(threads) if (rows * size >= MANY)
   for (int64_t row = 0; row < rows; ++row) {
     T* line = x + row * size;
     T* result = out + row * size;
@@ -142,7 +143,7 @@ void add_norm(T* x, const T* delta, const float* weight, T* out, int64_t rows, i
 template <typename T>
 void gate(const T* gate_up, T* out, int64_t rows, int64_t size, int threads) {
   const int64_t whole = size - size % LANES;
-#pragma omp parallel for num_threads(threads) if (rows * size >= 65536)
+#pragma omp parallel for num_threads(threads) if (rows * size >= MANY)
   for (int64_t row = 0; row < rows; ++row) {
     const T* gates = gate_up + 2 * row * size;
     const T* ups = gates + size;
@@ -181,7 +182,7 @@ void rotate_and_write(T* qkv, const float* cos, const float* sin, const int64_t*
                       T* values, const float* query_norm, const float* key_norm, float eps, int64_t rows, int64_t heads,
                       int64_t kv_heads, int64_t dim, int threads) {
   const int64_t width = (heads + 2 * kv_heads) * dim;
-#pragma omp parallel for num_threads(threads) if (rows * width >= 65536)
+#pragma omp parallel for num_threads(threads) if (rows * width >= MANY)
   for (int64_t row = 0; row < rows; ++row) {
     T* line = qkv + row * width;
     const float* row_cos = cos + positions[row] * (dim / 2);
