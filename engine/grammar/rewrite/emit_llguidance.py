@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,8 @@ from .text import text_language
 
 SHORT_ENOUGH = 64
 """Within this length no text is too long for a format."""
+FINEST_DECIMALS = 15
+"""Digits that every double shows as they were written."""
 MAX_COEFFICIENT = 10_000
 """Digits of a multiple, without the point, as a number; larger ones run into the limits of the lexer."""
 _UNREADABLE = re.compile(r"\(\?(?!:)|\\[dDwWsSbB0-9kAzZGKXRhH]|(?<!\\)(?:\\\\)*\.|[*+?}]\+|\[\[|&&|~~|--")
@@ -41,6 +44,7 @@ class LLGuidanceEmitter(Emitter):
 
     def write_number(self, one: Facets) -> list[JsonSchema]:
         """Write numbers; bounds that a double rounds are left to the check."""
+        one = one if one.is_integer else _without_open_ends(one)
         schema: dict[str, Any] = {"type": "integer" if one.is_integer else "number"}
         for bound, words, is_open in ((one.low, _LOW, one.is_low_open), (one.high, _HIGH, one.is_high_open)):
             if bound is None:
@@ -50,13 +54,16 @@ class LLGuidanceEmitter(Emitter):
             else:
                 schema[words[is_open]] = to_number(bound)
         multiple = common_multiple(one.multiples)
+        steps: list[Fraction] = []
         if multiple is not None:
-            number = to_number(multiple)
-            if _coefficient(multiple) <= MAX_COEFFICIENT and Fraction(str(number)) == multiple:
-                schema["multipleOf"] = number
+            multiple = common_multiple((multiple, Fraction(1))) or multiple if one.is_integer else multiple
+            if _coefficient(multiple) <= MAX_COEFFICIENT and Fraction(str(to_number(multiple))) == multiple:
+                steps = list(_steps(multiple))
             else:
                 self.miss(one.where("multipleOf"), "a multiple that does not fit into a double")
-        return [schema]
+        found: list[JsonSchema] = [{**schema, "multipleOf": to_number(step)} for step in steps] or [schema]
+        cut = [] if one.is_integer else [value for value in _cut_bounds(one) if not steps or (value / steps[0]).denominator == 1]
+        return [*found, {"enum": list(map(to_number, cut))}] if cut else found
 
     def write_string(self, one: Facets) -> list[JsonSchema]:
         """Write strings as a pattern with lengths; several patterns as `allOf`."""
@@ -220,6 +227,55 @@ LONG_FORMAT = "texts beyond the longest of this format are let through"
 
 _LOW = ("minimum", "exclusiveMinimum")
 _HIGH = ("maximum", "exclusiveMaximum")
+
+
+def _without_open_ends(one: Facets) -> Facets:
+    """Close a range that begins beside a whole number and ends before the next one.
+
+    llguidance 1.9.1 takes 0 for a number between 0 and 0.5, the ends left out.
+    """
+    low, high = one.low, one.high
+    if low is None or high is None or high - low >= 1 or low >= high:
+        return one
+    closed = one.copy()
+    if one.is_low_open and low >= 0 and low.denominator == 1 and low + _gap(low) < high:
+        closed.low, closed.is_low_open = low + _gap(low), False
+    if one.is_high_open and high <= 0 and high.denominator == 1 and high - _gap(high) > low:
+        closed.high, closed.is_high_open = high - _gap(high), False
+    return closed
+
+
+def _gap(whole: Fraction) -> Fraction:
+    """Give the least step from a whole number that a double still shows."""
+    return Fraction(1, 10 ** max(0, FINEST_DECIMALS - len(str(abs(whole)))))
+
+
+def _cut_bounds(one: Facets) -> Iterator[Fraction]:
+    """Give numbers within a range that begin the digits of its outer end: llguidance 1.9.1 writes no 1.8 up to 1.89."""
+    highest, lowest = one.high or Fraction(0), one.low or Fraction(0)
+    for end in ([highest] if highest > 0 else []) + ([lowest] if lowest < 0 else []):
+        unit, last = Fraction(1, 10), end
+        while (end / unit).denominator != 1 and unit > Fraction(1, 10**FINEST_DECIMALS):
+            value = int(end / unit) * unit
+            if value.denominator != 1 and value != last and _is_within(one, value):
+                yield value
+            unit, last = unit / 10, value
+
+
+def _is_within(one: Facets, value: Fraction) -> bool:
+    is_high_enough = one.low is None or value > one.low or (value == one.low and not one.is_low_open)
+    return is_high_enough and (one.high is None or value < one.high or (value == one.high and not one.is_high_open))
+
+
+def _steps(multiple: Fraction) -> Iterator[Fraction]:
+    """Give a multiple, and those of it that need fewer decimals: llguidance 1.9.1 knows 4.5 for none of 0.25, but of 0.5."""
+    yield multiple
+    last, unit = multiple, Fraction(1, 10)
+    while (multiple / unit).denominator != 1:
+        step = common_multiple((multiple, unit)) or multiple
+        if step != last:
+            yield step
+        last, unit = step, unit / 10
 
 
 def _coefficient(multiple: Fraction) -> Fraction:
