@@ -215,9 +215,17 @@ def _schema_report(source: str) -> SupportReport:
     rewritings = {backend: rewriting_of(source, backend) for backend in BACKENDS}
     pointers = dict.fromkeys(_asserting_pointers(source))
     pointers.update(dict.fromkeys(sorted(pointer for found in rewritings.values() for pointer in found.checked)))
-    entries = tuple(_entry(pointer, rewritings) for pointer in pointers)
+    entries = (*(_entry(pointer, rewritings) for pointer in pointers), *_foreign_entries(source))
     is_open = any(_is_open(place.schema) for found in rewritings.values() for place in walk_schemas(found.schema))
     return SupportReport(entries, may_repeat_names=is_open)
+
+
+def _foreign_entries(source: str) -> Iterator[SupportEntry]:
+    """Name words of other languages that look as if they said something."""
+    for node in program_of(source).graph.nodes:
+        if node.keywords.get("nullable") is True:
+            note = "a word of OpenAPI 3.0 that says nothing in a JSON schema: name null among the types to allow it"
+            yield SupportEntry(node.where("nullable"), "nullable", dict.fromkeys(BACKENDS, "masked"), note)
 
 
 def _is_open(schema: Any) -> bool:

@@ -212,3 +212,12 @@ def test_options_are_in_the_report() -> None:
 def test_other_kinds_are_masked_or_refused() -> None:
     assert support_report(GrammarSpec.choice(["a", "b"])).checked("xgrammar") == ()
     assert support_report(GrammarSpec.ebnf('root ::= "a"')).refused("xgrammar") == ()
+
+
+def test_nullable_of_openapi_is_named_where_it_looks_like_a_keyword() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "nullable": True}, "nullable": {"type": "null"}}}
+    report = support_report(GrammarSpec.from_json_schema(schema))
+    entry = next(entry for entry in report.entries if entry.keyword == "nullable" and entry.note)
+    assert entry.pointer == "#/properties/a/nullable"
+    assert "OpenAPI" in entry.note
+    assert [found.pointer for found in report.entries if found.note] == [entry.pointer]
