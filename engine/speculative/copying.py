@@ -142,6 +142,12 @@ class Copying:
                 self._last_end = start + len(text)
             self._start = None
 
+    def is_inside(self, token_ids: Sequence[int]) -> bool:
+        """Whether the last tokens, which these are, belong to the value that is being written."""
+        token_bytes = self._habits.vocabulary.token_bytes
+        num_bytes = sum(len(token_bytes[token_id]) for token_id in token_ids)
+        return self._place.spot in ("string", "literal") and num_bytes <= len(self._place.text)
+
     def guess(self, matcher: Matcher, limit: int) -> Guess | None:
         """Guess up to `limit` tokens that come next; the matcher is behind them afterwards. None where nothing is guessed."""
         place = self._place

@@ -16,6 +16,8 @@ from .spellings import GuessedTexts, Spellings
 
 MIN_LOOKUP = 2
 MAX_LOOKUP = 16
+MIN_REPEATED = 2
+"""Tokens of a value that stand in an earlier one."""
 
 
 class Drafter:
@@ -130,7 +132,7 @@ class Drafter:
             return self._take(matcher, forced, "forced")
         if suggested and not drafts and (taken := self._take(matcher, suggested[:limit], "model")):
             return taken
-        guess = None if copying is None else copying.guess(matcher, limit)
+        guess = None if copying is None or self._repeats(copying, drafts) else copying.guess(matcher, limit)
         if guess is not None:
             if guess.text_ids is not None and self._texts is not None:
                 self._texts.add(len(drafts), len(guess.token_ids), guess.text_ids)
@@ -141,6 +143,13 @@ class Drafter:
         if taken:
             self._lookups[-1] = (len(drafts), len(taken))
         return taken
+
+    def _repeats(self, copying: Copying, drafts: list[int]) -> bool:
+        """Whether a value goes on as one before it in the answer did, so that look-up knows its rest."""
+        start, length = self._index.find(drafts)
+        if start is None or length < MIN_REPEATED or start - length < (self._num_before or 0):
+            return False
+        return copying.is_inside(self._index.token_ids(start - length, start))
 
     def _take(self, matcher: Matcher, token_ids: list[int], source: DraftSource) -> list[int]:
         """Let the matcher take the longest prefix that goes; gives it."""
@@ -189,4 +198,4 @@ class Drafter:
         """Give the text before the answer, with NUL for what is no text."""
         assert self._habits is not None
         token_bytes = self._habits.vocabulary.token_bytes
-        return b"".join(token_bytes[token_id] or b"\0" for token_id in self._index.token_ids(self._num_before))
+        return b"".join(token_bytes[token_id] or b"\0" for token_id in self._index.token_ids(0, self._num_before))

@@ -148,6 +148,13 @@ def test_whatever_stands_before_an_answer_its_drafts_are_in_the_grammar(before: 
     answer(before + form.format(value), obj(k={"type": "string"}, n=COUNT), text)
 
 
+def test_value_that_repeats_another_one_of_the_answer_goes_on_as_that_did() -> None:
+    """The source would end it behind its first word, as it did there."""
+    value = {"first": "Ada, born 1815", "second": "Ada, born 1815", "third": "Ada, born 1815"}
+    text = json.dumps(value, separators=(",", ":"))
+    assert answer("Who? Ada, a lady.", obj(first=TEXT, second=TEXT, third=TEXT), text) <= 14
+
+
 def test_place_of_a_name_is_found_in_any_spelling() -> None:
     text = "unit price 1\nUnit-Price: 2\nUNIT_PRICE = 3\nunitprice 4\nprices 5\nstunit price 6\n"
     source = SourceText(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from engine.grammar.backends.xgrammar_backend import XGrammarBackend
 from engine.grammar.vocabulary import Vocabulary
 from engine.mask import Window, mask_logits
 from engine.sequence import Sequence
-from engine.speculative import Drafter
+from engine.speculative import Drafter, DraftGain
 from engine.speculative.draft_model import DraftModel
 from reasoning_parsers import ReasoningGate, TokenMarkers
 
@@ -92,6 +93,48 @@ def test_output_with_drafts_is_the_output_without(
         assert drafted.token_ids == plain.token_ids
         assert (drafted.reasoning, drafted.content, drafted.stop_reason) == (plain.reasoning, plain.content, plain.stop_reason)
         assert drafted.num_reasoning_tokens == plain.num_reasoning_tokens
+
+
+COPIED = GrammarSpec.from_json_schema(
+    {
+        "type": "object",
+        "properties": {
+            "kind": {"enum": ["x", "yy"]},
+            "name": {"type": "string", "maxLength": 8},
+            "date": {"type": "string", "pattern": "^20[0-9]{2}-[01][0-9]$"},
+            "done": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "minItems": 1, "maxItems": 3},
+            "quantity": {"type": "integer", "minimum": 0, "maximum": 99},
+        },
+        "required": ["kind", "name", "date", "done", "tags", "quantity"],
+        "additionalProperties": False,
+    }
+)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
+def test_values_from_the_prompt_change_no_token(
+    engines: tuple[LLMEngine, LLMEngine], temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token for token with the same seeds, so the distribution is the same too; whatever is guessed, some of it holds."""
+    verified: Counter[tuple[str, bool]] = Counter()
+    real = DraftGain.note_verified
+
+    def note(self: DraftGain, sources: Any, num_accepted: int) -> None:
+        verified.update((source, index < num_accepted) for index, source in enumerate(sources[: num_accepted + 1]))
+        real(self, sources, num_accepted)
+
+    monkeypatch.setattr(DraftGain, "note_verified", note)
+    text = "Kind: yy\nName: Ada B.\nDate: 2025-11\nDone: yes\nTags: a, bc, d\nQuantity: 7\n"
+    answers = []
+    for engine in engines:
+        prompt = engine.render([{"role": "user", "content": text}], thinking=False)
+        params = [SamplingParams(max_tokens=90, temperature=temperature, seed=seed) for seed in range(12)]
+        outputs = engine.generate([prompt] * len(params), params, grammars=COPIED)
+        answers.append([output.token_ids for output in outputs])
+    assert answers[0] == answers[1]
+    assert {source for source, _ in verified} >= {"labelled", "searched", "copied", "ended"}
+    assert sum(count for (source, holds), count in verified.items() if holds and source != "forced")
 
 
 def test_stop_string_inside_a_window_cuts_there(engines: tuple[LLMEngine, LLMEngine]) -> None:

@@ -31,3 +31,14 @@ def test_lookup_finds_what_a_search_finds(
     index.extend(second)
     assert len(index) == len(first + second)
     assert index.propose(tail, limit) == reference(first + second, tail, limit, max_n, min_n)
+
+
+def test_only_the_end_of_a_long_prompt_is_noted() -> None:
+    index = NgramIndex(max_indexed=5)
+    index.extend([9, *range(100, 120)])
+    assert index.propose([9], 3) == []
+    assert index.propose([113], 3) == []
+    assert index.propose([114], 3) == [115, 116, 117]
+    index.extend([9, 8, 9])
+    assert index.find([]) == (22, 1)
+    assert index.propose([], 3) == [8, 9]
