@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from copy import copy
+from typing import Protocol, Self
 
 import torch
 
@@ -107,8 +108,18 @@ class Stepper(ABC):
         """See `Matcher.rollback`."""
 
     @abstractmethod
+    def _part(self) -> None:
+        """Make one's own whatever changes in place, for a twin that was copied as it is."""
+
+    @abstractmethod
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
+
+    def fork(self) -> Self:
+        """See `Matcher.fork`."""
+        twin = copy(self)
+        twin._part()
+        return twin
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         """See `Matcher.accept_tokens`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +13,9 @@ import jsonschema_rs
 import numpy as np
 import pytest
 
-from engine import EngineConfig, EngineError, GrammarError, GrammarSpec, LLMEngine, SamplingParams
+from engine import EngineConfig, EngineError, GrammarError, GrammarLimitError, GrammarSpec, LLMEngine, SamplingParams
 from engine.grammar import GrammarBackend, Matcher, fill_bitmasks, new_bitmask
+from engine.grammar.matcher import Stepper
 from engine.grammar.memo.memo_matcher import MOST_UNTOLD, MemoMatcher, share_masks
 from engine.grammar.memo.shapes import ShapeReader
 from engine.grammar.memo.table import Known, MaskMemo, Row, StateTable
@@ -389,6 +390,61 @@ def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_bac
     matcher.reset()
     assert matcher.accept_tokens(text)
     assert (row_of(matcher, SMALL) == row_of(guide, SMALL)).all()
+
+
+class Limited(Stepper):
+    """Meets a limit at one of its tokens, which to undo takes away."""
+
+    def __init__(self, inner: Matcher, limit: int) -> None:
+        self.inner = inner
+        self.limit = limit
+        self.count = 0
+        self.error: GrammarError | None = None
+
+    def rollback(self, num_steps: int) -> None:
+        if num_steps:
+            self.inner.rollback(num_steps)
+            self.count -= num_steps
+            self.error = None
+
+    def _part(self) -> None:
+        self.inner = self.inner.fork()
+
+    def _advance(self, token_ids: Sequence[int]) -> int:
+        for done, token_id in enumerate(token_ids):
+            if self.count == self.limit:
+                self.error = GrammarLimitError("its own words")
+            if self.error is not None or not self.inner.accept_tokens([token_id]):
+                return done
+            self.count += 1
+        return len(token_ids)
+
+
+def test_limit_at_an_untold_token_is_told_in_the_words_of_the_backend() -> None:
+    """By the matcher itself and by its twins, forked before or behind it."""
+    backend = make_backend("llguidance")
+    spec = GrammarSpec.from_json_schema(NOTE)
+    shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20, SMALL.token_bytes))
+    assert shared is not None
+    guide = shared.new_matcher((STOP,))
+    text = [*b'{"note":"abc']
+    for token_id in text:
+        row_of(guide, SMALL)
+        assert guide.accept_tokens([token_id])
+    matcher: Any = shared.new_matcher((STOP,))
+    matcher._inner = Limited(matcher._inner, 7)
+    assert matcher.accept_tokens(text)
+    before = matcher.fork()
+    for one in (matcher, matcher.fork(), before, before.fork()):
+        assert not one.accept_bytes(b"!")
+        assert str(one.error) == "its own words"
+        assert str(one.fork().error) == "its own words"
+        one.rollback(len(text) - 7)
+        assert one.error is None
+        assert one._inner.count == 0
+        assert one.accept_tokens(text[7:]), "untold again"
+    matcher.reset()
+    assert before._path != matcher._path, "a twin has a way of its own"
 
 
 def test_tokens_that_are_refused_late_leave_the_state_as_it_was() -> None:

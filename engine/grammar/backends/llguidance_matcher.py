@@ -194,17 +194,11 @@ class LLGuidanceMatcher(Stepper):
     def is_terminated(self) -> bool:
         return self._is_terminated
 
-    def fork(self) -> Matcher:
-        twin = LLGuidanceMatcher(self.compiled, self.raw.deep_copy(), self._stop_token_ids, self.automaton)
-        twin._owns_automaton = self._owns_automaton
-        twin._token_ids = self._token_ids.copy()
-        twin._step_lengths = self._step_lengths.copy()
-        twin._number_states = self._number_states.copy()
-        twin._is_terminated = self._is_terminated
-        twin._error = self._error
-        twin._mask_length = self._mask_length
-        twin._is_mask_left = self._is_mask_left
-        return twin
+    def _part(self) -> None:
+        self.raw = self.raw.deep_copy()
+        self._token_ids = self._token_ids.copy()
+        self._step_lengths = self._step_lengths.copy()
+        self._number_states = self._number_states.copy()
 
     def reset(self) -> None:
         self.rollback(len(self._step_lengths))

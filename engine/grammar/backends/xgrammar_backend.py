@@ -335,8 +335,8 @@ class _XGrammarMatcher(Stepper):
     def is_terminated(self) -> bool:
         return self._is_terminated
 
-    def fork(self) -> Matcher:
-        return _XGrammarMatcher(self.backend, self.raw.fork(), self._stop_token_ids, self._num_steps, self._named, self.cost)
+    def _part(self) -> None:
+        self.raw = self.raw.fork()
 
     def reset(self) -> None:
         self.raw.reset()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
-from ctypes import memmove
 from typing import TYPE_CHECKING
 
 import torch
@@ -77,12 +76,32 @@ class _MemoCompiled:
         return MemoMatcher(self._filler, self._compiled.new_matcher(stop_token_ids), table, frozenset(key))
 
 
+class Target:
+    """Where single rows were written last, kept open: to ask a tensor for its memory takes longer than all else.
+
+    Attributes:
+        bitmask: The tensor.
+        address: Where its memory was.
+        num_words: Words of a row.
+        rows: Its rows.
+    """
+
+    __slots__ = ("address", "bitmask", "num_words", "rows")
+
+    def __init__(self, bitmask: torch.Tensor) -> None:
+        self.bitmask = bitmask
+        self.address = bitmask.data_ptr()
+        self.num_words = bitmask.shape[1]
+        self.rows = [memoryview(row) for row in bitmask.numpy()]
+
+
 class MemoFiller:
     """Fills rows of known states itself, and has a backend fill the others; see the protocol `RowFiller`."""
 
     def __init__(self, backend: RowFiller, memo: MaskMemo) -> None:
         self._backend = backend
         self._memo = memo
+        self.target = Target(torch.empty((0, 0), dtype=torch.int32))
 
     def fill_bitmasks(self, matchers: Sequence[Matcher], bitmask: torch.Tensor, rows: Sequence[int]) -> None:
         """Fill rows; see the protocol."""
@@ -160,12 +179,16 @@ class MemoMatcher(Stepper):
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         known = self._path[-1]
-        kept = self._table.row(known) if self._error is None else None
-        num_rows, num_words = bitmask.shape
-        if kept is not None and num_words == len(kept) and bitmask.is_contiguous() and 0 <= row < num_rows:
-            # By address, since a view of a tensor takes longer than all else here.
-            memmove(bitmask.data_ptr() + row * kept.nbytes, known.address, kept.nbytes)
-            return
+        view = known.view
+        if view is None and self._table.row(known) is not None:
+            view = known.view
+        if view is not None and self._error is None:
+            target = self.backend.target
+            if target.bitmask is not bitmask or target.address != bitmask.data_ptr():
+                target = self.backend.target = Target(bitmask)
+            if len(view) == target.num_words and 0 <= row < len(target.rows):
+                target.rows[row][:] = view
+                return
         self.told().fill_bitmask(bitmask, row)
         self.keep_row(bitmask.numpy()[row])
 
@@ -211,12 +234,10 @@ class MemoMatcher(Stepper):
         # A stop id is always told.
         return not self._untold and self._inner.is_terminated()
 
-    def fork(self) -> Matcher:
-        twin = MemoMatcher(self.backend, self._inner.fork(), self._table, self._stop_token_ids)
-        twin._path = self._path.copy()
-        twin._untold = self._untold.copy()
-        twin._error = self._error
-        return twin
+    def _part(self) -> None:
+        self._inner = self._inner.fork()
+        self._path = self._path.copy()
+        self._untold = self._untold.copy()
 
     def reset(self) -> None:
         self.rollback(len(self._path) - 1)
@@ -227,8 +248,17 @@ class MemoMatcher(Stepper):
             if self._inner.accept_tokens(self._untold):
                 self._untold.clear()
             else:
-                self._error = self._inner.error or GrammarLimitError("the grammar refused a token that its mask allowed")
+                self._error = self._why_refused()
         return self._inner
+
+    def _why_refused(self) -> GrammarError:
+        """Give the error that the matcher behind meets at an untold token; it is left in front of all of them."""
+        # One by one, since to undo those before it takes the error away.
+        refused = (i for i, token_id in enumerate(self._untold) if not self._inner.accept_tokens([token_id]))
+        count = next(refused, len(self._untold))
+        error = self._inner.error
+        self._inner.rollback(count)
+        return error or GrammarLimitError("the grammar refused a token that its mask allowed")
 
     def _advance(self, token_ids: Sequence[int]) -> int:
         """Accept the longest prefix that the grammar takes, and give its length."""
