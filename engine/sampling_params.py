@@ -31,7 +31,8 @@ class SamplingParams:
         top_p: Keep the likeliest tokens that together reach this probability, in (0, 1].
         top_k: Keep this many tokens; 0 keeps all.
         seed: Seed of this request's own random stream, which does not depend on the batch; None draws one.
-        stop_token_ids: Further ids that end the answer, beside the model's own.
+        stop_token_ids: Further ids that end the output, beside the model's own. Without a grammar they end the thinking too (they
+            are turn markers mostly, behind which nothing comes); with one, neither thinking nor an unfinished value.
         max_reasoning_tokens: Thinking is closed after this many tokens; None is no limit.
         reserve: Tokens of `max_tokens` that are kept for the answer: thinking that reaches them is closed.
         transition: Text that is written into the thinking before it is closed for want of tokens.

@@ -236,3 +236,29 @@ def test_bad_word_without_tokens_is_refused_vllm_53433(engine: LLMEngine, monkey
         engine.add_request("bad", [5], SamplingParams(bad_words=("\x01",)))
     assert caught.value.param == "bad_words"
     assert not engine.has_unfinished()
+
+
+@pytest.mark.parametrize("name", ["own", "of the request"])
+def test_stop_id_within_the_thinking_leaves_no_request_without_its_value_sglang_24839(
+    engine: LLMEngine, script: list[int], name: str
+) -> None:
+    tokenizer = engine.tokenizer
+    user = tokenizer.convert_tokens_to_ids("<|user|>")
+    stop = tokenizer.eos_token_id if name == "own" else user
+    said, rest = (tokenizer.encode(text, add_special_tokens=False) for text in ("one lamp", " two</think>three"))
+    for where in (0, len(said)):
+        script[:] = [*said[:where], stop, *said[where:], *rest]
+        params = SamplingParams(max_tokens=60, stop_token_ids=(user,))
+        free, bound = engine.generate([prompt(engine, "hi " * 9)] * 2, params, grammars=[None, SPEC])
+        assert set(json.loads(bound.content)) == {"kind", "ok"}
+        assert bound.reasoning.endswith(" two")
+        # Nothing promises an answer here; what happened can be seen.
+        assert (free.content, free.stop_reason, free.matched_stop, free.reasoning_ended) == ("", "stop", stop, False)
+
+
+def test_value_follows_though_the_model_would_end_behind_its_thinking_sglang_36193(engine: LLMEngine, script: list[int]) -> None:
+    for text in ("one lamp</think>", "</think>", "<think></think>", "one</think></think>", "one</think>```json\n"):
+        script[:] = engine.tokenizer.encode(text, add_special_tokens=False)
+        [output] = engine.generate([prompt(engine, "hi " + text)], SamplingParams(max_tokens=60), grammars=SPEC)
+        assert set(json.loads(output.content)) == {"kind", "ok"}
+        assert output.stop_reason == "stop"
