@@ -98,7 +98,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         device=device,
         vocab_size=vocab_size,
         max_model_len=max_model_len,
-        stop_token_ids=all_stop_token_ids(model_config, model.generation_config, tokenizer),
+        stop_token_ids=all_stop_token_ids(model_config, model.generation_config, tokenizer, vocab_size),
         window=window,
         cache_argument="cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values",
     )
@@ -144,9 +144,15 @@ def _has_no_window(text_config: Any) -> bool:
     return bool(getattr(text_config, "layer_types", None)) or getattr(text_config, "sliding_window", None) is None
 
 
-def all_stop_token_ids(model_config: Any, generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Collect the ids that end an answer from every configuration that declares one."""
+def all_stop_token_ids(
+    model_config: Any, generation_config: Any, tokenizer: PreTrainedTokenizerBase, vocab_size: int
+) -> tuple[int, ...]:
+    """Collect the ids that end an answer from every configuration that declares one; what is no token of the model is told."""
     ids: set[int] = set()
     for declared in (model_config.eos_token_id, getattr(generation_config, "eos_token_id", None), tokenizer.eos_token_id):
-        ids |= set(declared if isinstance(declared, (list, tuple)) else [] if declared is None else [declared])
+        for token_id in declared if isinstance(declared, (list, tuple)) else [] if declared is None else [declared]:
+            if isinstance(token_id, int) and 0 <= token_id < vocab_size:
+                ids.add(token_id)
+            else:
+                logger.warning("the declared stop id %r is none of the model's %d tokens; left out", token_id, vocab_size)
     return tuple(sorted(ids))

@@ -139,9 +139,10 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
             ModelLoadError: The markers are not in this vocabulary.
             GrammarError: The grammar cannot be compiled.
         """
-        stop_token_ids = all_stop_token_ids(model.config, model.generation_config, tokenizer)
         head: Any = model.get_output_embeddings()
-        vocabulary = read_vocabulary(tokenizer, vocab_size=head.weight.shape[0], stop_token_ids=stop_token_ids)
+        vocab_size = head.weight.shape[0]
+        stop_token_ids = all_stop_token_ids(model.config, model.generation_config, tokenizer, vocab_size)
+        vocabulary = read_vocabulary(tokenizer, vocab_size=vocab_size, stop_token_ids=stop_token_ids)
         names = BACKENDS if grammar.backend == "auto" else (grammar.backend,)
         backends = {name: load_backend(name, vocabulary) for name in names}
         choice = BackendSelector(backends, CompileCosts(vocabulary.vocab_size)).choose(grammar)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,22 @@ def test_value_follows_though_the_model_would_end_behind_its_thinking_sglang_361
         [output] = engine.generate([prompt(engine, "hi " + text)], SamplingParams(max_tokens=60), grammars=SPEC)
         assert set(json.loads(output.content)) == {"kind", "ok"}
         assert output.stop_reason == "stop"
+
+
+@pytest.mark.parametrize("place", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("declared", [5000, [1001, 5000], -1, [-1, 1001], [], None], ids=str)
+def test_stop_ids_that_are_no_tokens_of_the_model_are_left_out_llama_cpp_3635(
+    tmp_path: Path, tiny_model: Path, caplog: pytest.LogCaptureFixture, place: str, declared: Any
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    settings = json.loads((folder / place).read_text())
+    (folder / place).write_text(json.dumps(settings | {"eos_token_id": declared}))
+    engine = LLMEngine(EngineConfig(model=str(folder)))
+    params = SamplingParams(max_tokens=40, max_reasoning_tokens=4, min_tokens=3)
+    free, bound = engine.generate([prompt(engine, "hi")] * 2, params, grammars=[None, SPEC])
+    engine.close()
+    assert engine._loaded.stop_token_ids == (1001,)
+    assert free.error is None
+    assert set(json.loads(bound.content)) == {"kind", "ok"}
+    assert ("left out" in caplog.text) == (declared not in ([], None))
