@@ -86,6 +86,12 @@ class Admission:
         if request.thinking and self._markers is None:
             raise InvalidRequestError("no reasoning family is known for this model, so it cannot think", param="thinking")
         if request.grammar is not None:
+            if not stop_ids:
+                raise InvalidRequestError(
+                    "the model declares no stop id, so a constrained answer could not end",
+                    param="stop_token_ids",
+                    hint="give the id that ends the model's turn",
+                )
             self._check_options_with_grammar(params, stop_ids)
             self._check_grammar(request.grammar)
         budget = self._plan_budget(params, prompt_ids, stop_ids)

@@ -29,6 +29,7 @@ from .grammar.kernels.likeliest import make_likeliest_kernel
 from .grammar.vocabulary import read_vocabulary
 from .jobs import plan_jobs
 from .kv_cache_size import make_kv_cache, pick_token_budget
+from .markers import check_markers
 from .mask_filler import MaskFiller
 from .metrics import EngineTotals, MetricsRecorder, Observer, StepClock
 from .model_loader import load_model
@@ -71,6 +72,7 @@ class LLMEngine:
             model_config={"model_type": self._loaded.model.config.model_type, "_name_or_path": config.model},
         )
         self._chat.log_detection()
+        check_markers(self._chat.markers, self._loaded.vocab_size)
         self._loaded = self._loaded.with_stop_token_id(self._chat.find_turn_end())
         self._vocabulary = read_vocabulary(
             self._loaded.tokenizer, vocab_size=self._loaded.vocab_size, stop_token_ids=self._loaded.stop_token_ids

@@ -49,6 +49,24 @@ def resolve_markers(tokenizer: PreTrainedTokenizerBase, family: ReasoningFamily)
         ) from error
 
 
+def check_markers(markers: TokenMarkers | None, vocab_size: int) -> None:
+    """Refuse markers that the model cannot write: a tokenizer may have more tokens than the model.
+
+    Raises:
+        ModelLoadError: A marker's id is none of the model's.
+    """
+    if markers is None:
+        return
+    ids = set(markers.end_token_ids)
+    if markers.symbols is None:
+        ids.update(markers.forced_end, *markers.starts)
+    if ids and max(ids) >= vocab_size:
+        raise ModelLoadError(
+            f"token {max(ids)}, which marks the thinking, is none of the model's {vocab_size}: the tokenizer has more tokens",
+            hint="set family='none', or take the tokenizer that the weights were made with",
+        )
+
+
 class _Spelling:
     """What tokens spell. The whole vocabulary is read only for a marker that is no added token."""
 

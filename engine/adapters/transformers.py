@@ -23,6 +23,7 @@ from ..grammar.backends.registry import load_backend
 from ..grammar.compile_cost import CompileCosts
 from ..grammar.selection import BackendSelector
 from ..grammar.vocabulary import read_vocabulary
+from ..markers import check_markers
 from ..mask import Window, mask_logits
 from ..model_loader import all_stop_token_ids
 
@@ -150,7 +151,9 @@ class ReasoningGatedLogitsProcessor(LogitsProcessor):
             logger.warning("the masks do not enforce %s: check the answers", ", ".join(choice.unenforced))
         options = {"pad_token_id": tokenizer.pad_token_id, "unenforced": choice.unenforced} | options
         compiled = backends[choice.backend].compile(grammar)
-        return cls(compiled, ChatFormat(tokenizer, family).markers, stop_token_ids=stop_token_ids, **options)
+        markers = ChatFormat(tokenizer, family).markers
+        check_markers(markers, vocab_size)
+        return cls(compiled, markers, stop_token_ids=stop_token_ids, **options)
 
     def reset(self) -> None:
         """Forget all rows: the next call begins a generation."""

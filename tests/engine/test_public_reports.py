@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine import EngineConfig, GrammarSpec, InvalidRequestError, LLMEngine, SamplingParams
+from engine import EngineConfig, GrammarSpec, InvalidRequestError, LLMEngine, ModelLoadError, SamplingParams
+from engine.adapters.transformers import ReasoningGatedLogitsProcessor
 from engine.admission import _bad_word_ids
 from engine.chat import ChatFormat
 from reasoning_parsers import ReasoningGate
@@ -282,3 +283,32 @@ def test_stop_ids_that_are_no_tokens_of_the_model_are_left_out_llama_cpp_3635(
     assert free.error is None
     assert set(json.loads(bound.content)) == {"kind", "ok"}
     assert ("left out" in caplog.text) == (declared not in ([], None))
+
+
+@pytest.mark.parametrize("num_drafts", [0, 12])
+@pytest.mark.parametrize("num_rows", [992, 1001, 1002, 1005, 1006])
+def test_tokenizer_has_more_tokens_than_the_model_transformers_26714(
+    tmp_path: Path, tiny_model: Path, pocket_tokenizer: Any, num_rows: int, num_drafts: int
+) -> None:
+    config = LlamaConfig.from_pretrained(tiny_model, vocab_size=num_rows, pad_token_id=None)
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    pocket_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match=f"none of the model's {num_rows}") as caught:
+        LLMEngine(EngineConfig(model=str(tmp_path)))
+    assert "family='none'" in str(caught.value.hint)
+    with pytest.raises(ModelLoadError):
+        ReasoningGatedLogitsProcessor.for_model(LlamaForCausalLM(config), pocket_tokenizer, SPEC)
+    engine = LLMEngine(EngineConfig(model=str(tmp_path), family="none", max_draft_tokens=num_drafts))
+    try:
+        if num_rows > pocket_tokenizer.eos_token_id:
+            [output] = engine.generate([[5, 6, 7]], SamplingParams(max_tokens=40, min_tokens=3), grammars=SPEC)
+            assert set(json.loads(output.content)) == {"kind", "ok"}
+            return
+        for ignore_eos in (False, True):
+            with pytest.raises(InvalidRequestError) as refused:
+                engine.generate([[5, 6, 7]], SamplingParams(max_tokens=40, ignore_eos=ignore_eos), grammars=SPEC)
+            assert refused.value.param == "stop_token_ids"
+        [output] = engine.generate([[5, 6, 7]], SamplingParams(max_tokens=9))
+        assert output.stop_reason == "length"
+    finally:
+        engine.close()
