@@ -7,7 +7,7 @@ import pytest
 from tests.reasoning_parsers.cases import Case, load_all_cases, make_case_parser
 from tests.reasoning_parsers.test_text_cases import run_pieces, trimmed
 
-REPORTS = load_all_cases("report_cases.json")
+REPORTS = load_all_cases("text_report_cases.json")
 
 
 @pytest.mark.parametrize("case", REPORTS, ids=lambda case: str(case["id"]))
