@@ -80,6 +80,12 @@ class LLGuidanceCompiled:
         """Make a matcher at the start with an automaton of its own; takes as long as a compile."""
         return self.backend.new_raw(self._source)
 
+    def copy_of(self, automaton: int) -> llguidance.LLMatcher | None:
+        """Give a matcher at the start with a shared automaton; None where it was let go."""
+        with self._lock:
+            raw = dict(self._pristine).get(automaton)
+        return None if raw is None else raw.deep_copy()
+
     def drop_shared(self, automaton: int) -> None:
         """Let a shared automaton go, whose limits are used up."""
         with self._lock:
@@ -149,8 +155,10 @@ class LLGuidanceMatcher(Stepper):
             self._mask_length = len(self._token_ids)
             self._is_mask_left = True
         self._is_terminated = False
-        if self._error is not None or (num_tokens and not self.raw.rollback(num_tokens)):
+        if self._error is not None:
             self._make_anew()
+        elif num_tokens and not self.raw.rollback(num_tokens):
+            self._begin_again()
 
     def fill_bitmask(self, bitmask: torch.Tensor, row: int) -> None:
         if self.can_move():
@@ -332,6 +340,17 @@ class LLGuidanceMatcher(Stepper):
         self.compiled.drop_shared(self.automaton)
         self._make_anew()
         return self._error is None
+
+    def _begin_again(self) -> None:
+        """Come back to the tokens so far behind a dead end, which llguidance does not roll back from; the automaton is kept."""
+        raw = self.compiled.copy_of(self.automaton)
+        if raw is None:
+            self._make_anew()
+            return
+        self.raw = raw
+        self._is_mask_left = False
+        self.raw.try_consume_tokens(self._token_ids)
+        self._must_try_again()
 
     def _make_anew(self) -> None:
         """Come back to the tokens so far, with an automaton of its own."""

@@ -142,7 +142,7 @@ class StateTable:
 
     def _set_row(self, known: Known, row: Row, num_bytes: int) -> None:
         known.row = row
-        known.view = memoryview(row)
+        known.view = row.data
         self._with_row.append(known)
         self._charge(num_bytes)
 
