@@ -58,6 +58,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("never-contained", {"type": "array", "maxItems": 3, "contains": {"type": "string", "enum": [1]}}, "#/contains"),
     ("too-few-names", {"type": "object", "properties": {"a": {}}, "additionalProperties": False, "minProperties": 2}, "#"),
     (
+        "too-few-names-by-pattern",
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "required": ["a", "b"], "minProperties": 3},
+        "#/minProperties",
+    ),
+    (
         "endless",
         {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"]}}},
         "#/$defs/N",

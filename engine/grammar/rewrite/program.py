@@ -111,9 +111,13 @@ class Program:
             seen.add(conjunction)
             if not self.alternatives[conjunction]:
                 return why(self.expander, conjunction) or ("#", "no value can satisfy this schema")
-            conjunction = next(
-                child for one in self.alternatives[conjunction] for child in self._needs(one) if child not in self.productive
-            )
+            alternatives = self.alternatives[conjunction]
+            needs = (child for one in alternatives for child in self._needs(one) if child not in self.productive)
+            missing = next(needs, None)
+            if missing is None:
+                pointers = sorted(pointer for one in alternatives for pointer in one.where("minProperties"))
+                return (pointers[0] if pointers else "#", "there are not as many names as minProperties wants")
+            conjunction = missing
         pointer = conjunction[0].pointer if conjunction else "#"
         return (pointer, "it needs itself without an end: no finite value can satisfy it")
 
@@ -175,6 +179,14 @@ class Program:
             if one.min_items > len(layout.prefix) and layout.items is not None:
                 yield flatten(layout.items)
 
+    def _lacks_names(self, one: Facets) -> bool:
+        """Whether an object must have more properties than there are names for."""
+        if one.link is not None or one.values is not None or one.kinds != {"object"} or not one.min_properties:
+            return False
+        layout = self.layout(one)
+        is_closed = layout.rest is None and not layout.regions
+        return is_closed and sum(child is not None for child in layout.properties.values()) < one.min_properties
+
     def _find_productive(self) -> set[Conjunction]:
         waiting: dict[Conjunction, list[tuple[Conjunction, int]]] = {}
         missing: dict[tuple[Conjunction, int], int] = {}
@@ -182,6 +194,8 @@ class Program:
         ready: list[Conjunction] = []
         for conjunction, alternatives in self.alternatives.items():
             for number, one in enumerate(alternatives):
+                if self._lacks_names(one):
+                    continue
                 needs = set(self._needs(one))
                 missing[conjunction, number] = len(needs)
                 for need in needs:
