@@ -16,6 +16,8 @@ MAX_PLACES = 128
 """Places of one name that are looked at."""
 MAX_TRIES = 16
 """Places of a value's beginning that are looked at."""
+MAX_REACH = 10_000
+"""Characters in which a number is looked for."""
 MAX_NAMES = 256
 """Names whose places are remembered."""
 
@@ -101,7 +103,8 @@ class SourceText:
 
     def numbers(self, start: int, stop: int | None = None) -> Iterator[str]:
         """Give numbers from `start` on."""
-        return (number[0] for number in _NUMBER.finditer(self.text, start, len(self.text) if stop is None else stop))
+        stop = start + MAX_REACH if stop is None else stop
+        return (number[0] for number in _NUMBER.finditer(self.text, start, stop))
 
     def word_end(self, start: int) -> int:
         """Give where the word ends that goes on at `start`, or else the next one."""
