@@ -269,7 +269,8 @@ class Copying:
 
     def _accept(self, matcher: Matcher, text: bytes | list[int], limit: int, *, is_whole: bool = True) -> list[int]:
         """Let the matcher take as much of a text as goes; where all of it is wanted, that or nothing."""
-        token_ids = (self._habits.spell(text) if isinstance(text, bytes) else text)[:limit]
+        # A word can be as long as the prompt; no more than its head becomes drafts.
+        token_ids = (self._habits.spell(text[:MAX_SPAN]) if isinstance(text, bytes) else text)[:limit]
         num_taken = 0
         while num_taken < len(token_ids) and matcher.accept_tokens(token_ids[num_taken : num_taken + 1]):
             num_taken += 1

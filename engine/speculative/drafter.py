@@ -116,14 +116,17 @@ class Drafter:
         if self._num_before is None:
             self._num_before = len(self._index)
         copying = None if self._copier is None else self._copier.begin()
-        while len(drafts) < limit and not matcher.is_terminated():
-            more = self._go_on(matcher, drafts, suggested, limit - len(drafts), copying)
-            if not more:
-                break
-            drafts += more
-            if copying is not None:
-                copying.follow(more)
-        matcher.rollback(len(drafts))
+        try:
+            while len(drafts) < limit and not matcher.is_terminated():
+                more = self._go_on(matcher, drafts, suggested, limit - len(drafts), copying)
+                if not more:
+                    break
+                drafts += more
+                if copying is not None:
+                    copying.follow(more)
+        finally:
+            # Also behind a guess that failed: the answer goes on from where it is.
+            matcher.rollback(len(drafts))
         return drafts
 
     def _go_on(self, matcher: Matcher, drafts: list[int], suggested: list[int], limit: int, copying: Copying | None) -> list[int]:

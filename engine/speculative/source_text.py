@@ -20,6 +20,10 @@ MAX_REACH = 10_000
 """Characters in which a number is looked for."""
 MAX_NAMES = 256
 """Names whose places are remembered."""
+MAX_WORD_REACH = 4096
+"""Characters in which a word is looked for: a text that has none, or is one word, must not hold a step up."""
+MAX_GAP = 16
+"""Characters between two words of a name."""
 
 Opening = Literal["quoted", "labelled", "plain"]
 """What stands before a value: a quote, a label with its colon, anything else."""
@@ -70,12 +74,12 @@ class SourceText:
 
     def nexts(self, last_end: int | None) -> list[int]:
         """Give where the next value begins behind one that ends at `last_end`; labels are passed over."""
-        word = None if last_end is None else _WORD.search(self.text, last_end)
+        word = None if last_end is None else self._next_word(last_end)
         if word is None:
             return []
         label = _LABEL.match(self.text, word.start())
         if label is not None:
-            word = _WORD.search(self.text, label.end()) or word
+            word = self._next_word(label.end()) or word
         return [word.start()]
 
     def find(self, value: str, start: int) -> int | None:
@@ -91,11 +95,11 @@ class SourceText:
 
     def word_starts(self, start: int) -> Iterator[int]:
         """Give where words begin, from `start` on."""
-        return (word.start() for word in _WORD.finditer(self.text, start))
+        return (word.start() for word in self._words(start))
 
     def word_ends(self, start: int, stop: int) -> Iterator[int]:
         """Give where words end, from `start` to `stop`."""
-        return itertools.takewhile(lambda end: end <= stop, (word.end() for word in _WORD.finditer(self.text, start)))
+        return itertools.takewhile(lambda end: end <= stop, (word.end() for word in self._words(start)))
 
     def is_number(self, start: int, stop: int) -> bool:
         """Whether a number stands there."""
@@ -108,8 +112,8 @@ class SourceText:
 
     def word_end(self, start: int) -> int:
         """Give where the word ends that goes on at `start`, or else the next one."""
-        word = _WORD.match(self.text, start) or _WORD.search(self.text, start)
-        return len(self.text) if word is None else word.end()
+        word = self._next_word(start)
+        return start if word is None else word.end()
 
     def opening(self, start: int) -> Opening:
         """Say what stands before `start`."""
@@ -125,7 +129,7 @@ class SourceText:
             return "cell"
         if mark != " ":
             return _ENDINGS.get(mark, "mark") if mark else "line"
-        word = _WORD.match(self.text, stop + 1)
+        word = _WORD.match(self.text, stop + 1, stop + MAX_WORD_REACH)
         if word is None:
             return "mark"
         last = self.text[start:stop].rsplit(None, 1)[-1]
@@ -133,6 +137,12 @@ class SourceText:
             return "digit"
         is_upper, is_next_upper = last[0].isupper(), word[0][0].isupper()
         return "same" if is_upper == is_next_upper else "falling" if is_upper else "rising"
+
+    def _words(self, start: int) -> Iterator[re.Match[str]]:
+        return _WORD.finditer(self.text, start, start + MAX_WORD_REACH)
+
+    def _next_word(self, start: int) -> re.Match[str] | None:
+        return _WORD.search(self.text, start, start + MAX_WORD_REACH)
 
     def _after_name(self, name: bytes) -> tuple[list[int], list[int]]:
         found = self._named.get(name)
@@ -180,7 +190,8 @@ class SourceText:
             return None
         end = start
         for word in words:
-            while end > start and text[end : end + 1] in _BETWEEN_WORDS:
+            most = end + MAX_GAP
+            while start < end < most and text[end : end + 1] in _BETWEEN_WORDS:
                 end += 1
             if not text.startswith(word, end):
                 return None

@@ -187,3 +187,40 @@ def test_long_text_is_read_when_it_is_needed_and_searched_quickly(monkeypatch: p
         matcher.accept_tokens([token_id])
         drafter.extend_answer(b"", [token_id])
     assert len(reads) == 1
+
+
+LONG = {
+    "digits": "7" * 30_000,
+    "one-word": "rank: " + "w" * 30_000,
+    "signs": "-1" * 15_000,
+    "words": " ".join(letter * 6_000 for letter in "abcde"),
+    "number-behind-its-name": "rank: " + "31" * 15_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_word_as_long_as_the_prompt_is_not_spelled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    real = Habits.spell
+
+    def note(self: Habits, data: bytes) -> list[int]:
+        lengths.append(len(data))
+        return real(self, data)
+
+    monkeypatch.setattr(Habits, "spell", note)
+    schema = obj(rank=COUNT, name=TEXT, kind={"enum": ["red", "blue"]})
+    answer(text, schema, '{"rank":7,"name":"wwww 11","kind":"red"}')
+    assert max(lengths) <= 200
+
+
+def test_guess_that_fails_leaves_the_grammar_where_the_answer_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = compile_once(json.dumps(obj(rank=COUNT, name=TEXT)), 0).new_matcher((STOP,))
+    drafter = Drafter(spell("rank 7, name Maria"), habits=Habits(VOCABULARY), is_json=True)
+
+    def fail(self: SourceText, name: bytes, after: int) -> list[int]:
+        raise IndexError("no such place")
+
+    monkeypatch.setattr(SourceText, "labels", fail)
+    with pytest.raises(IndexError):
+        drafter.propose(matcher, 100)
+    assert matcher.validate_tokens(spell('{"rank":7,')) == len(spell('{"rank":7,'))
