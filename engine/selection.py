@@ -138,8 +138,7 @@ def _read_windows(
         if error is not None:
             chosen[position] = Chosen(error=error)
         elif NOTHING not in found[own] or not any(bans[own]):
-            # Rows without a token, behind refused drafts, are never read.
-            chosen[position] = Chosen(_accept(window, [max(0, token_id) for token_id in found[own]]))
+            chosen[position] = _hold(window, found[own])
     return chosen
 
 
@@ -158,19 +157,36 @@ def _choose_by_all_rules(
     if bans and not has_token.all():
         errors |= _lift_bans(logits, windows, first_rows, bans, has_token.tolist(), errors)
         has_token = logits.amax(dim=-1) > -torch.inf
-    # Rows without a token, of failed sequences and behind refused drafts, are never read; they must not break the others' draw.
+    # Rows without a token must not break the others' draw.
     logits[~has_token] = 0.0
     draws = [one for window in windows for one in window.draws()]
     drawn = sample(logits.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf) if errors else logits, draws)
+    drawn = [token_id if has_it else NOTHING for token_id, has_it in zip(drawn, has_token.tolist(), strict=True)]
     chosen = []
     for window, first_row in zip(windows, first_rows, strict=True):
         error = errors.get(window.sequence.request_id)
         if error is not None:
             chosen.append(Chosen(error=error))
             continue
-        token_ids = _accept(window, drawn[first_row : first_row + window.num_rows])
-        chosen.append(Chosen(token_ids, _logprobs(window, token_ids, raw, logits, first_row)))
+        own = _hold(window, drawn[first_row : first_row + window.num_rows])
+        own.logprobs = _logprobs(window, own.token_ids, raw, logits, first_row)
+        chosen.append(own)
     return chosen
+
+
+def _hold(window: SequenceWindow, drawn: list[int]) -> Chosen:
+    """Give the drafts that hold and the token after them.
+
+    Where there is `NOTHING` after them the last draft is that token, and the next step says why: what comes of a request that has
+    no token left does not depend on its drafts. Rows behind refused drafts are never read.
+    """
+    token_ids = _accept(window, drawn)
+    if token_ids[-1] == NOTHING:
+        token_ids = token_ids[:-1]
+    if not token_ids:
+        message = "the model gives no chance to any token that may come next"
+        return Chosen(error=EngineStepError(message, request_id=window.sequence.request_id))
+    return Chosen(token_ids)
 
 
 def _accept(window: SequenceWindow, drawn: list[int]) -> list[int]:

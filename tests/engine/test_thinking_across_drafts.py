@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from engine import EngineConfig, GrammarSpec, LLMEngine, RequestOutput, SamplingParams
+from engine.errors import EngineStepError
 from engine.grammar import Matcher
 from engine.sequence import Sequence
 from engine.speculative import Drafter, Found
@@ -187,3 +188,26 @@ def test_output_is_that_of_one_token_at_a_time(
             assert (other.stop_reason, other.limits_hit, other.cut) == (one.stop_reason, one.limits_hit, one.cut)
             assert (other.reasoning_ended, other.answer_start, other.error) == (one.reasoning_ended, one.answer_start, one.error)
     assert max(steps) > 1
+
+
+@pytest.mark.parametrize("is_constrained", [True, False], ids=["schema", "free"])
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"logprobs": 1}, {"temperature": 1.0, "logprobs": 1}], ids=str)
+def test_row_that_leaves_no_token_ends_the_request_alike(
+    engines: tuple[LLMEngine, LLMEngine], options: dict[str, Any], is_constrained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model gives all tokens from the fifth on a logit of -inf: an error, never a token, wherever drafts end."""
+    real = ScriptedRunner._row
+
+    def end(self: ScriptedRunner, position: int, last: int) -> torch.Tensor:
+        row = real(self, position, last)
+        return row if position < 4 else torch.full_like(row, -torch.inf)
+
+    monkeypatch.setattr(ScriptedRunner, "_row", end)
+    script = Script(OPEN, ("so it is", "END", ANSWER), options)
+    for engine in engines:
+        outputs, _ = run(engine, script, monkeypatch, is_constrained=is_constrained, max_tokens=40)
+        for output in outputs:
+            assert output.stop_reason == "error"
+            assert isinstance(output.error, EngineStepError)
+            assert "no chance" in str(output.error)
+            assert len(output.token_ids) == 4
