@@ -53,6 +53,9 @@ class Admission:
         vocabulary: Its tokens.
         check_grammar: Refuses a constraint that cannot be compiled.
         new_drafter: Makes what drafts for a sequence with such a prompt; None where nothing is drafted.
+
+    Attributes:
+        endings: Endings of answers, for all sequences.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Admission:
         self._vocabulary = vocabulary
         self._check_grammar = check_grammar
         self._new_drafter = new_drafter
-        self._endings = Endings(vocabulary)
+        self.endings = Endings(vocabulary)
         self._texts = TokenTexts(loaded.tokenizer)
 
     def admit(self, request: Request) -> Sequence:
@@ -195,7 +198,7 @@ class Admission:
 
     def _new_guard(self, stop_ids: frozenset[int], spec: GrammarSpec) -> ClosingGuard:
         return ClosingGuard(
-            self._endings,
+            self.endings,
             hash(spec),
             min(self._loaded.stop_token_ids or stop_ids),
             looks_always=bool(self._vocabulary.missing_bytes),

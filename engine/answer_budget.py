@@ -24,6 +24,9 @@ ALWAYS_LOOK = 32
 """Tokens before the known end of an answer from which on each token is looked at."""
 STATES_AT_LEAST, STATES_PER_SPARE_TOKEN = 4, 8
 """States that the search for the ending behind one token may look at: the more, the more tokens there are to spare."""
+LOOK_AT_ONCE = 256
+"""With more tokens left the first look is put off until an eighth of them is written: the way out is searched for meanwhile, a
+piece in each step, and most answers end before."""
 RETRY_AFTER = 8
 """Tokens until the next look where no ending was found, at least."""
 FAR = 2**31
@@ -111,8 +114,10 @@ class ClosingGuard:
         self.may_go_on = may_go_on
         self._stop_token_id = stop_token_id
         self._looks_always = looks_always
-        # The way from the start of the grammar, and whether it is the short one, which is asked for where the other does not fit.
+        # The way from the start of the grammar, whether it was asked for, and whether it is the short one, for where the other
+        # does not fit.
         self._way_out: WayOut | None = None
+        self._has_way = False
         self._has_short_way = False
         # The ending from where the matcher stands, when it was looked for; one that does not fit only where it always looks.
         self._ending: list[int] | None = None
@@ -121,6 +126,10 @@ class ClosingGuard:
         # Tokens that were missing when no ending that fits was found, and how long to wait where there was none at all.
         self._num_missing = FAR
         self._wait = RETRY_AFTER
+
+    def prepare(self, matcher: Matcher) -> None:
+        """Begin to search for the way out; the matcher stands at the start of its grammar and does not change."""
+        self._endings.begin(self._key, matcher)
 
     def choose(self, matcher: Matcher, token_id: int, num_left: int, *, is_first: bool = False) -> int:
         """Give the token to commit: `token_id`, or the one that leads to the end.
@@ -131,13 +140,19 @@ class ClosingGuard:
             num_left: Tokens that may still be written, this one among them. A value that takes all of them has no stop id.
             is_first: Whether the matcher stands at the start of its grammar.
         """
-        if not self.has_looked:
-            self._take_way_out(matcher, is_first=is_first)
-            self._look(matcher, num_left, is_first=is_first)
+        if self._look_at is None:
+            # At a place that depends on this request alone, whether the way is known already or not.
+            self._look_at = num_left if num_left <= LOOK_AT_ONCE or self._looks_always else num_left - num_left // 8
         if token_id == self._stop_token_id or not self._must_look(num_left):
             self._ending = None
             return token_id
-        if self._ending is None or (len(self._ending) > num_left and self._is_near(num_left)):
+        if not self._has_way:
+            self._take_way_out(matcher, is_first=is_first)
+            self._look(matcher, num_left, is_first=is_first)
+            if not self._must_look(num_left):
+                self._ending = None
+                return token_id
+        elif self._ending is None or (len(self._ending) > num_left and self._is_near(num_left)):
             self._look(matcher, num_left, is_first=is_first)
         if self._ending is None:
             return token_id  # no ending is known that fits: nothing to lead to
@@ -176,7 +191,7 @@ class ClosingGuard:
         if not is_first:
             start = matcher.fork()
             start.reset()
-        self._has_short_way = is_short
+        self._has_way, self._has_short_way = True, is_short
         self._way_out = self._endings.from_start(self._key, start, is_short=is_short)
 
     def _ending_after(self, matcher: Matcher, token_id: int, limit: int) -> list[int] | None:

@@ -46,6 +46,8 @@ from .threads import torch_threads
 
 logger = logging.getLogger(__name__)
 
+SEARCH_S = 0.002
+"""Seconds of a step in which ways out of grammars are searched for, while there is a search."""
 POLL_S = 0.001
 """Pause of `generate` while every request waits for its grammar."""
 
@@ -259,6 +261,7 @@ class LLMEngine:
         with clock.part("advance"):
             advanced = [self._advance(chunk, sequence, own) for (sequence, chunk), own in zip(sampled, chosen, strict=True)]
         self._note_step(clock, step, chosen, advanced, ahead_s=ahead_s)
+        self._admission.endings.work(SEARCH_S)
         return outputs + advanced
 
     def abort(self, request_id: str) -> bool:

@@ -264,6 +264,8 @@ class Scheduler:
             try:
                 sequence.grammar = future.result()
                 sequence.matcher = sequence.grammar.new_matcher(sorted(sequence.stop_token_ids))
+                if sequence.guard is not None:
+                    sequence.guard.prepare(sequence.matcher)
                 sequence.status = SequenceStatus.WAITING
                 sequence.grammar_ready_at = time.monotonic()
             except Exception as error:  # whatever a backend raises ends this request only

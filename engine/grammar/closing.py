@@ -8,6 +8,8 @@ not promised: to prove it takes a search of all texts.
 from __future__ import annotations
 
 import heapq
+import math
+import time
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -58,17 +60,38 @@ class WayOut:
         return None if place is None else self.text[place:]
 
 
-def find_way_out(matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_states: int) -> WayOut | None:
-    """Find a way of at most `limit` ids from the start of a grammar; the matcher stands there and is left there."""
-    search = _Search(matcher, vocabulary, limit)
-    try:
-        found = search.run(max_states, num_improving=0)
-        if found is None:
-            return None
-        data = b"".join(vocabulary.token_bytes[token_id] for token_id in found)
-        return WayOut(tuple(found), data, search.places() if len(data) == search.text_len else {})
-    finally:
-        search.go_to(())
+class WaySearch:
+    """A search for a way from the start of a grammar, which can be done in pieces.
+
+    Args:
+        matcher: At the start of the grammar; not kept.
+        vocabulary: The tokens.
+        limit: Most ids of the way.
+        max_states: States that are looked at.
+
+    Attributes:
+        start: The state of the matcher.
+        way: What was found; None while nothing is, and where nothing was found at last.
+    """
+
+    def __init__(self, matcher: Matcher, vocabulary: Vocabulary, limit: int, *, max_states: int) -> None:
+        self.start = matcher.state
+        self.way: WayOut | None = None
+        self._search = _Search(matcher.fork(), vocabulary, limit)
+        self._walk = self._search.walk(max_states)
+        self._token_bytes = vocabulary.token_bytes
+
+    def go_on(self, seconds: float = math.inf) -> bool:
+        """Search for about so long; gives whether the search is over, and must not be called after that."""
+        ends_at = time.perf_counter() + seconds
+        for found in self._walk:
+            if found is not None:
+                data = b"".join(self._token_bytes[token_id] for token_id in found)
+                self.way = WayOut(tuple(found), data, self._search.places() if len(data) == self._search.text_len else {})
+                return True
+            if time.perf_counter() >= ends_at:
+                return False
+        return True
 
 
 def closing_tokens(
@@ -226,30 +249,42 @@ class _Search:
         return places
 
     def _first_way(self, max_states: int) -> tuple[list[int] | None, int]:
-        """Go down the cheapest way on, and back up where it ends."""
+        """Give the first way that `walk` finds, and the number of states that it took."""
+        num_states = 0
+        for num_states, found in enumerate(self.walk(max_states), start=1):
+            if found is not None:
+                return found, num_states
+        return None, num_states
+
+    def walk(self, max_states: int) -> Iterator[list[int] | None]:
+        """Go down the cheapest way on, and back up where it ends, a state at a time; ends with a way that was found."""
         stack: list[tuple[int, ...]] = [()]
-        for num_states in range(max_states):
+        for _ in range(max_states):
             if not stack or self._num_joins >= MOST_JOINS:
-                return None, num_states
+                return
             path = stack.pop()
             # Noted when it is looked at: a shorter spelling that waits below must not hide the way straight on.
-            if not self.go_to(path) or (path and not self._is_new(path)):
-                continue
-            rest = self._rest()
-            if rest is not None:
-                found = self._spell(path, rest)
-                if found is not None and len(found) <= self._limit:
-                    self._end = path
-                    return found, num_states
-                continue
-            last, text = path[-_TAIL:], self._text_tail(path)
-            ways = [
-                (cost + _AGAIN * text.count(ids[-1]) if cost > _ONLY_WAY else cost + _AGAIN_SIGN * last.count(ids[-1]), ids)
-                for ids, cost in self._ways_on()
-            ]
-            ways.sort(key=lambda way: way[0], reverse=True)
-            stack += [path + token_ids for _, token_ids in ways if len(path) + len(token_ids) < self._best_length]
-        return None, max_states
+            if self.go_to(path) and (not path or self._is_new(path)):
+                rest = self._rest()
+                if rest is None:
+                    stack += self._ways_from(path)
+                else:
+                    found = self._spell(path, rest)
+                    if found is not None and len(found) <= self._limit:
+                        self._end = path
+                        yield found
+                        return
+            yield None
+
+    def _ways_from(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Give the ways on, the cheapest last."""
+        last, text = path[-_TAIL:], self._text_tail(path)
+        ways = [
+            (cost + _AGAIN * text.count(ids[-1]) if cost > _ONLY_WAY else cost + _AGAIN_SIGN * last.count(ids[-1]), ids)
+            for ids, cost in self._ways_on()
+        ]
+        ways.sort(key=lambda way: way[0], reverse=True)
+        return [path + token_ids for _, token_ids in ways if len(path) + len(token_ids) < self._best_length]
 
     def _text_tail(self, path: tuple[int, ...]) -> tuple[int, ...]:
         """Give the last ids, as far as they may be of one text."""

@@ -177,7 +177,7 @@ def test_ending_from_within_an_answer_is_not_kept_as_one_from_its_start(tiny_eng
     [output] = tiny_engine.generate([prompt], params, grammars=spec)
     assert output.token_ids[0] == minus
     matcher = tiny_engine._grammars.request(spec).result().new_matcher(sorted(tiny_engine._loaded.stop_token_ids))
-    found = tiny_engine._admission._endings.from_start(hash(spec), matcher)
+    found = tiny_engine._admission.endings.from_start(hash(spec), matcher)
     assert found is not None
     assert found == Endings(tiny_engine._admission._vocabulary).from_start(1, matcher)
 

@@ -12,8 +12,8 @@ import pytest
 
 from engine.answer_budget import ClosingGuard
 from engine.grammar import GrammarManager, Matcher
-from engine.grammar.closing import MAX_STATES, WayOut, closing_tokens, endings_behind
-from engine.grammar.endings import Endings
+from engine.grammar.closing import MAX_STATES, WayOut, WaySearch, closing_tokens, endings_behind
+from engine.grammar.endings import MOST_BEGUN, Endings
 from tests.engine.grammar_backends import BACKENDS, SMALL, STOP, allowed, make_backend, new_matcher, schema_spec, text_of
 from tests.engine.schemas import make_schema
 
@@ -117,6 +117,53 @@ def test_way_from_the_start_is_searched_once_for_all_requests(name: str) -> None
     for matcher, key in ((first, 1), (first, 1), (first, 2), (second, 1), (first, 1), (second, 2)):
         assert find.from_start(key, matcher) == wanted[id(matcher)]
     assert find.count == 2
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("num_pieces", [0, 1, 5, 100_000])
+def test_way_that_is_searched_in_pieces_is_the_same(name: str, num_pieces: int) -> None:
+    """Whether the search is over when the way is asked for, has just begun, or was never begun."""
+    first, second = (new_matcher(make_backend(name), schema_spec(schema), (STOP,)) for schema in (PERSON, {"type": "array"}))
+    endings = Endings(SMALL)
+    for key, matcher in enumerate((first, second)):
+        endings.begin(key, matcher)
+        endings.begin(key, matcher)
+    num_left = num_pieces
+    while num_left and endings._begun:
+        endings.work(0.0)
+        num_left -= 1
+    assert bool(endings._begun) == (num_pieces < 100_000)
+    # A key that another grammar has begun with.
+    assert endings.from_start(0, second) == Endings(SMALL).from_start(0, second)
+    for key, matcher in enumerate((first, second)):
+        assert endings.from_start(key, matcher) == Endings(SMALL).from_start(key, matcher)
+    assert not endings._begun
+
+
+def test_searches_that_are_begun_are_bounded_and_a_failed_one_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = new_matcher(make_backend("llguidance"), schema_spec(PERSON), (STOP,))
+    endings = Endings(SMALL)
+    for key in range(2 * MOST_BEGUN):
+        endings.begin(key, matcher)
+    assert len(endings._begun) == MOST_BEGUN
+    with monkeypatch.context() as patch:
+        patch.setattr(WaySearch, "go_on", lambda *_: 1 / 0)
+        endings.work(1.0)
+    assert len(endings._begun) == MOST_BEGUN - 1
+    assert endings.from_start(0, matcher) == Endings(SMALL).from_start(0, matcher)
+
+
+def test_far_from_the_limit_nothing_is_searched_for() -> None:
+    matcher = new_matcher(make_backend("llguidance"), schema_spec(PERSON), (STOP,))
+    find = Searches()
+    guard = guard_with(find)
+    num_left = 4000
+    for number in range(600):
+        token_id = allowed(matcher)[0]
+        assert guard.choose(matcher, token_id, num_left - number, is_first=not number) == token_id
+        assert (find.count > 0) == (number >= num_left // 8)
+        if number >= num_left // 8:
+            break
 
 
 @pytest.mark.parametrize("name", BACKENDS)
