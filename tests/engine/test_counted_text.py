@@ -26,14 +26,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "in a definition": ({"$defs": {"a": {"const": LONG}}, **closed({"k": {"$ref": "#/$defs/a"}})}, "#/$defs/a/const"),
     "constants together": (closed({name: {"const": "q" * 700} for name in map(str, range(100))}), "#"),
     "names together": (closed({name: {"type": "null"} for name in NAMES}), "#"),
-    "pattern": (closed({"k": {"type": "string", "pattern": "^[ab]{1,60000}$"}}), "#/properties/k/pattern"),
-    "repeats in repeats": ({"type": "string", "pattern": "^(a[bc]{300}){1,300}$"}, "#/pattern"),
+    "pattern": (closed({"k": {"type": "string", "pattern": "^[ab]{60000}$"}}), "#/properties/k/pattern"),
+    "repeats in repeats": ({"type": "string", "pattern": "^(a[bc]{300}){300,}$"}, "#/pattern"),
     "least length": ({"anyOf": [{"type": "null"}, {"type": "string", "minLength": 60_000}]}, "#/anyOf/1/minLength"),
 }
 REFUSED_TEXTS = {
     "choice": GrammarSpec.choice(["x", LONG]),
     "regex": GrammarSpec.regex(LONG),
-    "repeats": GrammarSpec.regex("(ab){1,40000}"),
+    "repeats": GrammarSpec.regex("(ab){40000}"),
     "ebnf": GrammarSpec.ebnf(f'root ::= "x" | rest\nrest ::= "{LONG[:30_000]}" more\nmore ::= "{LONG[:30_000]}"'),
     "lark": GrammarSpec.lark(f'start: "{LONG}"'),
 }
@@ -41,6 +41,7 @@ TAKEN: dict[str, Any] = {
     "many options": {"enum": [f"option {number}" for number in range(20_000)]},
     "options again and again": {"type": "array", "items": {"enum": NAMES}},
     "greatest length": {"type": "string", "maxLength": 100_000},
+    "most repeats": {"type": "string", "pattern": "^([a-z]{1,300},){1,300}$"},
     "leads back": {
         "$defs": {"a": closed({"n" * 30_000: {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}})},
         "$ref": "#/$defs/a",

@@ -1,9 +1,9 @@
 """Whether one answer spells out or counts more text than a backend keeps track of.
 
 llguidance's lexer takes about one state for every such character. States are made as an answer is written, so that without
-this look a long constant fails in its middle. Counted is the longest way through every text that the constraint spells out or
-counts with a pattern, and the least length of other strings; what a string *may* be long is not, since hardly any answer gets
-there. All options of an enum together are no state of one answer.
+this look a long constant fails in its middle. Counted is the longest way through every text that the constraint spells out, with
+as few repeats and characters as it asks for; how many there *may* be is not, since hardly any answer gets there. All options of
+an enum together are no state of one answer.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ def _longest(node: Node, rules: Mapping[str, Rule], known: dict[str, int], depth
             return 1
         case Row(items):
             return min(_FAR, sum(map(of, items)))
-        case Repeat(item, low, high):
+        case Repeat(item, low):
             # Rounds of rules are counted by the parser.
-            rounds = 1 if any(isinstance(part, Ref) for part in walk(item)) else high or max(low, 1)
+            rounds = 1 if any(isinstance(part, Ref) for part in walk(item)) else max(low, 1)
             return min(_FAR, rounds * of(item))
         case Ref(name) if name in rules:
             if name not in known:
