@@ -41,6 +41,7 @@ TAKEN: dict[str, Any] = {
     "many options": {"enum": [f"option {number}" for number in range(20_000)]},
     "options again and again": {"type": "array", "items": {"enum": NAMES}},
     "greatest length": {"type": "string", "maxLength": 100_000},
+    "all that may be left out": {"type": "object", "properties": {name: {"type": "null"} for name in NAMES}},
     "most repeats": {"type": "string", "pattern": "^([a-z]{1,300},){1,300}$"},
     "leads back": {
         "$defs": {"a": closed({"n" * 30_000: {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}})},

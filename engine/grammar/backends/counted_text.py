@@ -107,9 +107,11 @@ class _Schemas:
         if isinstance(schema.get("$ref"), str):
             alone.append(self._referred(schema["$ref"], depth))
         together = [of("prefixItems", item, f"/{index}") for index, item in enumerate(schema.get("prefixItems", ()))]
+        required = set(schema.get("required", ()))
         for name, child in schema.get("properties", {}).items():
             place = of("properties", child, f"/{escape_pointer(name)}")
-            together.append(_Count(place.states + _length(name), place.pointer))
+            # Hardly any answer writes all that it may leave out.
+            (together if name in required else alone).append(_Count(place.states + _length(name), place.pointer))
         worst = max((*alone, *together), key=lambda count: count.states)
         total = max(sum(count.states for count in together), *(count.states for count in alone))
         return _Count(total, worst.pointer if worst.states > MAX_COUNTED else pointer)
