@@ -369,17 +369,22 @@ class Forgetful:
         return getattr(self.inner, name)
 
 
-def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_back() -> None:
+def matchers_of_known_text(text: list[int]) -> tuple[Any, Matcher]:
+    """Give a matcher to which all masks along a text are known, at the start, and the one that came to know them, behind it."""
     backend = make_backend("llguidance")
     spec = GrammarSpec.from_json_schema(NOTE)
     shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20, SMALL.token_bytes))
     assert shared is not None
     guide = shared.new_matcher((STOP,))
-    text = [*b'{"note":"']
     for token_id in text:
         row_of(guide, SMALL)
         assert guide.accept_tokens([token_id])
-    matcher: Any = shared.new_matcher((STOP,))
+    return shared.new_matcher((STOP,)), guide
+
+
+def test_a_matcher_whose_untold_tokens_are_refused_gives_an_error_and_can_go_back() -> None:
+    text = [*b'{"note":"']
+    matcher, guide = matchers_of_known_text(text)
     matcher._inner = broken = Forgetful(matcher._inner)
     assert matcher.accept_tokens(text), "all of it is known"
     broken.is_broken = True
@@ -422,16 +427,8 @@ class Limited(Stepper):
 
 def test_limit_at_an_untold_token_is_told_in_the_words_of_the_backend() -> None:
     """By the matcher itself and by its twins, forked before or behind it."""
-    backend = make_backend("llguidance")
-    spec = GrammarSpec.from_json_schema(NOTE)
-    shared = share_masks(backend.compile(spec), backend, spec, MaskMemo(2**20, SMALL.token_bytes))
-    assert shared is not None
-    guide = shared.new_matcher((STOP,))
     text = [*b'{"note":"abc']
-    for token_id in text:
-        row_of(guide, SMALL)
-        assert guide.accept_tokens([token_id])
-    matcher: Any = shared.new_matcher((STOP,))
+    matcher, _ = matchers_of_known_text(text)
     matcher._inner = Limited(matcher._inner, 7)
     assert matcher.accept_tokens(text)
     before = matcher.fork()

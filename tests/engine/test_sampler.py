@@ -171,6 +171,12 @@ OPTIONS: list[dict[str, float]] = [
 ]
 
 
+def make_draws(rng: np.random.Generator, position: int) -> list[RowDraw]:
+    """Eighteen rows, each drawn in another way or with another seed."""
+    options = [OPTIONS[index % len(OPTIONS)] | {"temperature": rng.choice([0.1, 0.8, 1, 3])} for index in range(18)]
+    return [RowDraw(SamplingParams(**option), seed, position) for seed, option in enumerate(options)]
+
+
 @pytest.mark.parametrize("width", [1, 7, 64, 65, 1000, 5003])
 def test_kernel_draws_what_a_whole_sort_draws(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounded logits tie all the time, and rows of a grammar allow little."""
@@ -185,8 +191,7 @@ def test_kernel_draws_what_a_whole_sort_draws(width: int, monkeypatch: pytest.Mo
         denied[:, rng.integers(width)] = False
         table = torch.full((18, width + 2), 50.0)
         table[:, :width] = logits.masked_fill(denied, -torch.inf)
-        options = [OPTIONS[index % len(OPTIONS)] | {"temperature": rng.choice([0.1, 0.8, 1, 3])} for index in range(18)]
-        draws = [RowDraw(SamplingParams(**option), seed, number) for seed, option in enumerate(options)]
+        draws = make_draws(rng, number)
         rows = rng.permutation(18).tolist()
         # All columns at once, or the likeliest first.
         monkeypatch.setattr("engine.sampler.NUM_CANDIDATES", rng.choice([width, 20]))
@@ -212,8 +217,7 @@ def test_kernel_reads_masks_and_bans_in_the_logits_as_they_are(width: int, dtype
         rows = rng.permutation(20)[:18].tolist()
         mask_rows = rng.permutation([*range(12), *[-1] * 6]).tolist()
         banned = [rng.integers(-2, width + 2, size=rng.choice([0, 0, 3])).tolist() for _ in rows]
-        options = [OPTIONS[index % len(OPTIONS)] | {"temperature": rng.choice([0.1, 0.8, 1, 3])} for index in range(18)]
-        draws = [RowDraw(SamplingParams(**option), seed, number) for seed, option in enumerate(options)]
+        draws = make_draws(rng, number)
         by_hand = table[rows].float()
         for line, mask_row, ids in zip(by_hand, mask_rows, banned, strict=True):
             if mask_row >= 0:

@@ -11,6 +11,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
+# litellm leaves connections to the garbage collector, and reads pydantic models in a way that pydantic 2.11 deprecated.
+ignores_litellm_warnings = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::DeprecationWarning",
+    "ignore:Items? .* on TypedDict class:UserWarning",
+)
+
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12, "completion_tokens_details": {"reasoning_tokens": 3}}
 
 

@@ -22,14 +22,9 @@ from middleware import (
     Usage,
 )
 from middleware.upstreams.litellm_loader import load_litellm
-from tests.middleware.fake_openai import FakeServer, Reply, chunk, frames_reply, serve
+from tests.middleware.fake_openai import FakeServer, Reply, chunk, frames_reply, ignores_litellm_warnings, serve
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-    "ignore::DeprecationWarning",
-    "ignore:Items? .* on TypedDict class:UserWarning",
-)
+pytestmark = ignores_litellm_warnings
 
 ANSWER = '{"fit":1}'
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}

@@ -27,15 +27,9 @@ from middleware import (
 )
 from middleware.upstreams.litellm_loader import load_litellm
 from middleware.upstreams.remote import RemoteUpstream
-from tests.middleware.fake_openai import FakeServer, Reply, refusal, serve, text_reply
+from tests.middleware.fake_openai import FakeServer, Reply, ignores_litellm_warnings, refusal, serve, text_reply
 
-# litellm leaves connections to the garbage collector, and reads pydantic models in a way that pydantic 2.11 deprecated.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-    "ignore::DeprecationWarning",
-    "ignore:Items? .* on TypedDict class:UserWarning",
-)
+pytestmark = ignores_litellm_warnings
 
 
 class Fit(BaseModel):
